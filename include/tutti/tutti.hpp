@@ -1,0 +1,3 @@
+// RAII C++ over tutti.h.
+#pragma once
+#include <tutti/tutti.h>

@@ -1,0 +1,160 @@
+// The table of environment variables and their parsing.
+#include "base/environment.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+extern char** environ;
+
+namespace tutti {
+namespace {
+
+using enum VariableType;
+
+constexpr std::array table = std::to_array<Variable>({
+    {"LOCAL_RANK", integer, "", "This process's number among those of its host, as torchrun and tutti-run set it."},
+    {"MASTER_ADDR", text, "", "Host name or address where rank 0 can be reached, as torchrun and tutti-run set it."},
+    {"MASTER_PORT", integer, "", "First port of rank 0's meeting place, as torchrun and tutti-run set it."},
+    {"RANK", integer, "", "This process's rank, as torchrun and tutti-run set it."},
+    {"TUTTI_ALGO", text, "", "Forces an algorithm by name for every collective that has it."},
+    {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
+    {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
+    {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},
+    {"TUTTI_LOG", text, "warn", "Least severe level that is logged: off, error, warn, info or debug."},
+    {"TUTTI_LOG_FILE", text, "", "File that log lines are appended to; unset: standard error."},
+    {"TUTTI_SHM_SLOT_BYTES", bytes, "256K", "Bytes of one shared-memory message slot, a multiple of 4096."},
+    {"TUTTI_SILENCE_MS", integer, "10000", "A process whose control link is silent for so many ms is given up."},
+    {"TUTTI_SPIN_US", integer, "", "Microseconds to spin before sleeping; unset: chosen from cores and ranks."},
+    {"TUTTI_TIMEOUT_MS", integer, "300000", "Deadline of an operation and of the set-up, in ms."},
+    {"TUTTI_TRANSPORT", text, "", "Transports that may be used, comma-separated: shm, tcp; unset: all."},
+    {"WORLD_SIZE", integer, "", "Number of ranks, as torchrun and tutti-run set it."},
+});
+
+const Variable& row(std::string_view name) {
+  const auto found = std::find_if(table.begin(), table.end(), [&](const Variable& v) { return v.name == name; });
+  TUTTI_ASSERT(found != table.end());
+  return *found;
+}
+
+[[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view wanted) {
+  throw Error(Code::invalid_usage, fmt::format("environment variable {}={} is not {}", name, value, wanted));
+}
+
+// Levenshtein distance, for "did you mean".
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> line(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) line[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = line[0];
+    line[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = line[j];
+      line[j] = std::min({line[j] + 1, line[j - 1] + 1, replace});
+    }
+  }
+  return line[b.size()];
+}
+
+std::string_view type_name(VariableType type) {
+  switch (type) {
+    case text: return "text";
+    case integer: return "integer";
+    case bytes: return "bytes";
+    case flag: return "flag";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const Variable> environment_table() { return table; }
+
+std::optional<std::string> environment_text(std::string_view name) {
+  const Variable& variable = row(name);
+  const char* value = std::getenv(std::string(name).c_str());
+  if (value != nullptr && *value != '\0') return std::string(value);
+  if (!variable.default_value.empty()) return std::string(variable.default_value);
+  return std::nullopt;
+}
+
+std::optional<int64_t> environment_integer(std::string_view name) {
+  const std::optional<std::string> value = environment_text(name);
+  if (!value) return std::nullopt;
+  int64_t number = 0;
+  const char* end = value->data() + value->size();
+  const auto [stop, error] = std::from_chars(value->data(), end, number);
+  if (error != std::errc() || stop != end) refuse(name, *value, "an integer");
+  return number;
+}
+
+std::optional<uint64_t> parse_bytes(std::string_view value) {
+  uint64_t number = 0;
+  const char* end = value.data() + value.size();
+  const auto [stop, error] = std::from_chars(value.data(), end, number);
+  if (error != std::errc()) return std::nullopt;
+  std::string unit(stop, end);
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (unit.ends_with("IB") && unit.size() == 3) unit.resize(1);
+  else if (unit.ends_with("B")) unit.pop_back();
+  constexpr std::string_view units = "KMGT";
+  if (unit.empty()) return number;
+  const size_t power = unit.size() == 1 ? units.find(unit[0]) : std::string_view::npos;
+  if (power == std::string_view::npos) return std::nullopt;
+  const unsigned shift = 10 * unsigned(power + 1);
+  if (number > (~uint64_t{0} >> shift)) return std::nullopt;
+  return number << shift;
+}
+
+std::optional<uint64_t> environment_bytes(std::string_view name) {
+  const std::optional<std::string> value = environment_text(name);
+  if (!value) return std::nullopt;
+  const std::optional<uint64_t> number = parse_bytes(*value);
+  if (!number) refuse(name, *value, "a number of bytes such as 4096, 64K or 1M");
+  return number;
+}
+
+bool environment_flag(std::string_view name) {
+  const std::optional<std::string> value = environment_text(name);
+  if (!value) return false;
+  for (std::string_view yes : {"1", "true", "on", "yes"})
+    if (*value == yes) return true;
+  for (std::string_view no : {"0", "false", "off", "no"})
+    if (*value == no) return false;
+  refuse(name, *value, "a flag (0, 1, true, false, on, off, yes or no)");
+}
+
+std::vector<UnknownVariable> unknown_environment() {
+  std::vector<UnknownVariable> unknown;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view line = *entry;
+    const std::string_view name = line.substr(0, line.find('='));
+    if (!name.starts_with("TUTTI_")) continue;
+    if (std::any_of(table.begin(), table.end(), [&](const Variable& v) { return v.name == name; })) continue;
+    const auto nearest = std::min_element(table.begin(), table.end(), [&](const Variable& a, const Variable& b) {
+      return distance(a.name, name) < distance(b.name, name);
+    });
+    const bool near = distance(nearest->name, name) <= 3;
+    unknown.push_back({std::string(name), near ? std::string(nearest->name) : std::string()});
+  }
+  return unknown;
+}
+
+std::string environment_markdown() {
+  std::string text = "# Environment variables\n\nPrinted from the table in `src/base/environment.cc` by "
+                     "`tutti-doctor --environment`. An unknown `TUTTI_*` variable is warned of.\n\n"
+                     "| variable | type | default | what it does |\n|---|---|---|---|\n";
+  for (const Variable& v : table)
+    text += fmt::format("| `{}` | {} | {} | {} |\n", v.name, type_name(v.type),
+                        v.default_value.empty() ? "unset" : v.default_value, v.sentence);
+  return text;
+}
+
+}  // namespace tutti

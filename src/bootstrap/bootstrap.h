@@ -1,0 +1,111 @@
+// How ranks find each other, prove that they belong together, exchange small things, and learn of each other's end.
+//
+// Every rank keeps one listening socket and one control thread. The control links form a tree over the ranks; data
+// connections for transports are made on request, over the same listener. Nothing but a nonce and a proof (under
+// 64 bytes) is read from a peer that has not proven the job's key.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+
+namespace tutti {
+
+using Bytes = std::vector<std::byte>;
+using Key = std::array<unsigned char, 32>;
+
+// What tuttiUniqueId holds: where to meet, and the key.
+struct JobId {
+  Key key{};
+  // Addresses of the meeting place, tried in order: 16-byte IPv6 or v4-mapped addresses, one port.
+  struct Address {
+    std::array<unsigned char, 16> ip{};
+    uint16_t port = 0;
+    uint32_t scope = 0;
+  };
+  std::vector<Address> addresses;  // 1..address_max
+
+  static constexpr size_t address_max = 3;
+};
+
+// To and from the 128 bytes of tuttiUniqueId. decode throws Error(invalid_argument) where the bytes are no id
+// (a magic, a version and a checksum are inside).
+void encode(const JobId& id, std::span<char, 128> bytes);
+JobId decode(std::span<const char, 128> bytes);
+
+// Opens a meeting place in this process on a thread of its own, which ends when all ranks have joined or the deadline
+// has passed. `port` 0: any. Throws Error(system_error). interface_names: comma list or "".
+JobId open_meeting_place(const std::string& interface_names, TimeNs deadline);
+
+// As above, where address, port and key are agreed beforehand (rank 0 of an environment rendezvous). A port that
+// others hold is skipped: ports port .. port + meeting_ports - 1 are tried, by those who join as well.
+inline constexpr int meeting_ports = 16;
+void open_meeting_place_at(const std::string& address, uint16_t port, const Key& key, TimeNs deadline);
+// The id that others derive for it.
+JobId agreed_meeting_place(const std::string& address, uint16_t port, const Key& key);
+// A key from a text that the launcher gave to all ranks.
+Key derive_key(const std::string& text);
+
+// Why the communicator failed; the same on every survivor that learns of it.
+struct Verdict {
+  Code code = Code::success;
+  int rank = -1;  // who is to blame, or -1
+  std::string sentence;
+};
+
+struct BootstrapOptions {
+  std::string interface_names;    // comma list, or "" for all that connect
+  TimeNs timeout_ns = 300 * ns_per_s;  // of each blocking call here
+  TimeNs silence_ns = 10 * ns_per_s;   // a rank whose process is silent for so long is given up
+};
+
+class Bootstrap {
+ public:
+  // Joins and returns when all have. Throws Error: invalid_usage (a rank twice, different sizes, another version: both
+  // are shown), timeout (names the ranks that did not come), system_error.
+  static std::unique_ptr<Bootstrap> join(const JobId& id, int rank, int size, const BootstrapOptions& options,
+                                         const Log& log);
+  virtual ~Bootstrap() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+  virtual const Key& key() const noexcept = 0;
+  // "rank 3 (host a, pid 77)"
+  virtual const std::string& describe(int rank) const noexcept = 0;
+
+  // --- Set-up; collective, called by all ranks in the same order; blocking; throw Error.
+  virtual std::vector<Bytes> all_gather(std::span<const std::byte> mine) = 0;
+  virtual void barrier() = 0;
+
+  // Authenticated TCP connections, one per wish, in the order of the wishes. Both ranks of a pair wish for each
+  // other with the same tag; all addresses of both are tried and what connects is used.
+  struct Wish {
+    int peer;
+    uint32_t tag;
+  };
+  virtual std::vector<Fd> connect(std::span<const Wish> wishes) = 0;
+
+  // --- Liveness; any thread.
+
+  // Null while healthy. Once not null, it never changes. One atomic load.
+  virtual const Verdict* verdict() const noexcept = 0;
+  // Makes `verdict` this communicator's end, unless it has one, and tells all ranks.
+  virtual void fail(Verdict verdict) noexcept = 0;
+  // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.
+  virtual void on_verdict(std::function<void()> wake) = 0;
+
+  // Says that this rank will call no more, so that its closed sockets are no death. Does not wait for others.
+  virtual void leave() noexcept = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,37 @@
+// Reductions and copies on host memory: one pass over up to eight inputs, SIMD chosen at run time.
+//
+// Arithmetic. Inputs are folded left to right: ((i0 op i1) op i2) … , element by element, so the order given is the
+// order of addition and every SIMD width gives the same bits. 8- and 16-bit floats are folded in float32 and rounded
+// once at the end (to nearest even); fp8 saturates as tutti.h says. Integers wrap. Floating min and max give NaN where
+// any input is NaN, and take -0 as less than +0. A NaN result is the canonical quiet NaN of the type, whichever
+// inputs it came from. `divisor` > 1 divides the folded value before rounding (integers: truncating).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace tutti {
+
+// Whether the output will be read soon (cached) or should go past the caches (streaming; needs no alignment).
+enum class Store : uint8_t { cached, streaming };
+
+inline constexpr int reduce_inputs_max = 8;
+
+// output[i] = fold(inputs[0][i], …, inputs[n_inputs - 1][i]) / divisor for i < count. 1 <= n_inputs <= 8. With one
+// input it copies (and divides). Any alignment. `output` may be exactly one of the inputs; no other overlap.
+// divisor 0 or 1: none. op avg behaves as sum here: the division is the divisor's.
+using ReduceFunction = void (*)(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
+                                Store store) noexcept;
+
+// Never null for values of the enums. Constant for the life of the process; look up once per plan or call.
+ReduceFunction reduce_function(DataType type, ReduceOp op) noexcept;
+
+// memcpy with a choice of store; no overlap unless output == input (then nothing is done).
+void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
+
+// The instruction set in use, as Highway names it ("AVX3_ZEN4", "AVX2", "SSE4", "NEON", "EMU128").
+const char* reduce_target() noexcept;
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+// The price of a schedule: a prediction of its time from link and memory costs, by running it on virtual clocks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "schedule/algorithm.h"
+
+namespace tutti {
+
+// Costs of one message between two ranks (an extended Hockney / LogGP model): the sender is busy for message_ns +
+// bytes × byte_ns, and the message is readable latency_ns after that.
+struct LinkCost {
+  double latency_ns = 0;
+  double message_ns = 0;
+  double byte_ns = 0;
+};
+
+// Everything that a price depends on; the same on all ranks of a communicator.
+struct CostModel {
+  int n = 1;
+  std::vector<LinkCost> classes;   // kinds of links
+  std::vector<uint8_t> link_class; // n × n, [from * n + to]
+  double step_ns = 0;              // interpreting one step
+  double copy_byte_ns = 0;         // local copy
+  double reduce_byte_ns = 0;       // per input byte of a reduction
+  double contention = 1;           // ranks that share one core: busy times are multiplied by it
+
+  const LinkCost& link(int from, int to) const { return classes[link_class[size_t(from) * size_t(n) + size_t(to)]]; }
+};
+
+struct Price {
+  double time_ns = 0;        // when the last rank is done
+  uint64_t messages = 0;     // over all ranks
+  uint64_t bytes = 0;        // over all ranks
+};
+
+// Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the
+// engine does.
+Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max);
+
+// Plans of all ranks of a group (group.rank is ignored), lowered out of place.
+std::vector<Plan> plans_of(const Algorithm& algorithm, const Group& group);
+
+}  // namespace tutti

@@ -1,0 +1,94 @@
+// What a transport is: messages in order between two ranks on a channel. It knows nothing of collectives.
+//
+// Between two ranks, per channel, there is one FIFO each way. A message takes exactly one slot of it. Every message
+// carries its bytes and a 64-bit signature of the call it belongs to; the receiver says both that it expects, and a
+// difference is a fault of that endpoint, not a wrong result.
+//
+// Threads: an endpoint and its transport are used by one thread at a time (the one that drives the communicator).
+// Everything here but construction is data path: noexcept, no allocation, no lock; system calls only where a byte has
+// to move through the kernel.
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace tutti {
+
+enum class FaultKind : uint8_t {
+  none,
+  mismatch,  // the peer's message belongs to another call: see signature and bytes
+  closed,    // the peer's side of the link is gone
+  system     // the operating system refused: see error_number
+};
+
+// Why an endpoint failed. It stays failed.
+struct Fault {
+  FaultKind kind = FaultKind::none;
+  int error_number = 0;
+  uint64_t signature = 0;  // received
+  uint64_t bytes = 0;      // received
+};
+
+// One peer on one channel.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  // --- Sending. A message is sent either from the caller's memory, or produced into a slot.
+
+  // Sends bytes [bytes_done, bytes) of one message from the caller's memory and advances bytes_done. done: all of it
+  // is taken (the memory may change). A message of 0 bytes is a message. Call again with the same arguments.
+  virtual Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept = 0;
+
+  // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes > 64; null:
+  // again, or failed (see fault()). Asking twice gives the same place. A send may not come between reserve and commit.
+  virtual std::byte* reserve(size_t bytes) noexcept = 0;
+  // Sends what was produced into the reserved place.
+  virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
+
+  // done: everything sent so far is out of this process's hands (in shared memory, or in the kernel).
+  virtual Status flush() noexcept = 0;
+
+  // --- Receiving. A message is received either into the caller's memory, or viewed where it lies.
+
+  // Receives bytes [bytes_done, bytes) of the next message and advances bytes_done.
+  virtual Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept = 0;
+
+  // done: `data` points at the whole next message, readable until release(); 64-byte aligned where bytes > 64.
+  // Asking twice gives the same place. A recv may not come between view and release.
+  virtual Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept = 0;
+  virtual void release() noexcept = 0;
+
+  virtual const Fault& fault() const noexcept = 0;
+};
+
+// All endpoints of one kind of one rank of a communicator.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view name() const noexcept = 0;  // "shm", "tcp", …
+  // Null where this transport does not reach that peer. channel < the number it was made with.
+  virtual Endpoint* endpoint(int peer, int channel) noexcept = 0;
+  // Largest message of its endpoints, in bytes.
+  virtual size_t message_bytes_max() const noexcept = 0;
+
+  // Moves what can move without being asked for (staged bytes into sockets). Cheap where there is nothing.
+  virtual void progress() noexcept = 0;
+
+  // --- Sleeping: arm(); look once more whether anything moves; poll() on poll_fds; disarm().
+
+  // From now on every arrival makes one of poll_fds ready. Includes whatever fence that promise needs.
+  virtual void arm() noexcept = 0;
+  virtual void disarm() noexcept = 0;
+  // Writes the descriptors to sleep on, with their events, and returns how many (at most space.size()).
+  virtual size_t poll_fds(std::span<pollfd> space) noexcept = 0;
+};
+
+}  // namespace tutti
