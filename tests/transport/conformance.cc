@@ -1,0 +1,399 @@
+// The conformance suite: what transport.h promises, tried on every transport that an executable lists.
+#include "transport/conformance.h"
+
+#include <poll.h>
+
+#include <array>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "transport/traffic.h"
+
+namespace tutti {
+namespace {
+
+constexpr TimeNs patience_ns = 20 * ns_per_s;
+
+class TransportConformance : public ::testing::TestWithParam<TransportCase> {
+ protected:
+  void connect(int ranks, int channels) {
+    ranks_ = ranks;
+    set_ = GetParam().make(ranks, channels);
+    ASSERT_NE(set_, nullptr);
+    bytes_max_ = set_->transport(0).message_bytes_max();
+    ASSERT_GE(bytes_max_, 4096u);
+  }
+
+  Transport& transport(int rank) { return set_->transport(rank); }
+  Endpoint& endpoint(int rank, int peer, int channel = 0) { return *transport(rank).endpoint(peer, channel); }
+
+  void let_move() {
+    for (int r = 0; r < ranks_; ++r) transport(r).progress();
+    set_->pass_time();
+  }
+  // Calls `attempt` until it says something else than again.
+  template <class Attempt>
+  Status settle(Attempt attempt) {
+    const TimeNs deadline = now_ns() + patience_ns;
+    Status status = attempt();
+    while (status == Status::again && now_ns() < deadline) {
+      let_move();
+      status = attempt();
+    }
+    return status;
+  }
+  Status send(Endpoint& to, const std::vector<std::byte>& data, uint64_t signature) {
+    size_t done = 0;
+    return settle([&] { return to.send(data.data(), data.size(), signature, done); });
+  }
+  Status recv(Endpoint& from, std::vector<std::byte>& data, uint64_t signature) {
+    size_t done = 0;
+    return settle([&] { return from.recv(data.data(), data.size(), signature, done); });
+  }
+
+  std::unique_ptr<TransportSet> set_;
+  int ranks_ = 0;
+  size_t bytes_max_ = 0;
+};
+
+std::vector<std::byte> data_of(size_t bytes, uint64_t content) {
+  std::vector<std::byte> data(bytes);
+  fill(data.data(), bytes, content);
+  return data;
+}
+
+TEST_P(TransportConformance, ReachesEveryPeerOnEveryChannelButNotItself) {
+  connect(3, 2);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_FALSE(transport(r).name().empty());
+    EXPECT_EQ(transport(r).message_bytes_max(), bytes_max_);
+    for (int c = 0; c < 2; ++c)
+      for (int peer = 0; peer < 3; ++peer) EXPECT_EQ(transport(r).endpoint(peer, c) != nullptr, peer != r);
+    EXPECT_NE(transport(r).endpoint((r + 1) % 3, 0), transport(r).endpoint((r + 1) % 3, 1));
+  }
+}
+
+TEST_P(TransportConformance, DeliversMessagesOfEverySize) {
+  connect(2, 1);
+  std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, bytes_max_ - 1, bytes_max_};
+  for (size_t bytes = 8; bytes <= 72; ++bytes) sizes.push_back(bytes);
+  for (const size_t bytes : sizes) {
+    const std::vector<std::byte> sent = data_of(bytes, bytes + 1);
+    std::vector<std::byte> received(bytes);
+    size_t sent_bytes = 0, received_bytes = 0;
+    Status sending = Status::again;
+    const Status receiving = settle([&] {
+      if (sending == Status::again) sending = endpoint(0, 1).send(sent.data(), bytes, bytes, sent_bytes);
+      return endpoint(1, 0).recv(received.data(), bytes, bytes, received_bytes);
+    });
+    ASSERT_EQ(sending, Status::done) << bytes << " bytes";
+    ASSERT_EQ(receiving, Status::done) << bytes << " bytes";
+    EXPECT_EQ(sent_bytes, bytes);
+    EXPECT_EQ(received_bytes, bytes);
+    ASSERT_EQ(sent, received) << bytes << " bytes";
+  }
+}
+
+TEST_P(TransportConformance, SaysAgainWhereNothingHasCome) {
+  connect(2, 1);
+  std::vector<std::byte> data(100);
+  size_t done = 0;
+  const std::byte* place = nullptr;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(endpoint(1, 0).recv(data.data(), 100, 7, done), Status::again);
+    EXPECT_EQ(endpoint(0, 1).view(100, 7, place), Status::again);
+    let_move();
+  }
+  EXPECT_EQ(done, 0u);
+  EXPECT_EQ(endpoint(1, 0).fault().kind, FaultKind::none);
+}
+
+TEST_P(TransportConformance, FlushEndsOnceMessagesAreOut) {
+  connect(2, 1);
+  ASSERT_EQ(send(endpoint(0, 1), data_of(1000, 1), 1), Status::done);
+  EXPECT_EQ(settle([&] { return endpoint(0, 1).flush(); }), Status::done);
+}
+
+TEST_P(TransportConformance, ViewShowsTheSamePlaceUntilReleased) {
+  connect(2, 1);
+  for (const size_t bytes : {size_t{8}, size_t{65}, size_t{4096}}) {
+    ASSERT_EQ(send(endpoint(0, 1), data_of(bytes, 1), 1), Status::done);
+    ASSERT_EQ(send(endpoint(0, 1), data_of(bytes, 2), 2), Status::done);
+    const std::byte *first = nullptr, *again = nullptr, *second = nullptr;
+    ASSERT_EQ(settle([&] { return endpoint(1, 0).view(bytes, 1, first); }), Status::done);
+    for (int i = 0; i < 10; ++i) let_move();
+    ASSERT_EQ(endpoint(1, 0).view(bytes, 1, again), Status::done);
+    EXPECT_EQ(first, again);
+    EXPECT_TRUE(holds(first, bytes, 1));
+    endpoint(1, 0).release();
+    ASSERT_EQ(settle([&] { return endpoint(1, 0).view(bytes, 2, second); }), Status::done);
+    EXPECT_TRUE(holds(second, bytes, 2));
+    endpoint(1, 0).release();
+  }
+}
+
+TEST_P(TransportConformance, KeepsEveryMessageInOrderAtRandomPace) {
+  connect(2, 1);
+  constexpr uint64_t count = 2000;
+  const Traffic traffic(11, bytes_max_);
+  Sender sender(endpoint(0, 1), traffic, count, 1, bytes_max_);
+  Receiver receiver(endpoint(1, 0), traffic, count, 2, bytes_max_);
+  std::mt19937_64 random(3);
+  const TimeNs deadline = now_ns() + patience_ns;
+  while (!receiver.finished() && !sender.finished() && now_ns() < deadline) {
+    for (uint64_t i = random() % 8; i > 0; --i) sender.step();
+    for (uint64_t i = random() % 8; i > 0; --i) receiver.step();
+    let_move();
+  }
+  while (!receiver.finished() && now_ns() < deadline)
+    if (!receiver.step()) let_move();
+  EXPECT_EQ(receiver.received(), count);
+}
+
+TEST_P(TransportConformance, AFullFifoSaysAgainAndLosesNothing) {
+  connect(2, 1);
+  constexpr uint64_t count = 4096;
+  const std::vector<std::byte> data = data_of(bytes_max_, 5);
+  uint64_t sent = 0;
+  size_t done = 0;
+  for (int idle = 0; idle < 1000 && sent < count; ++idle) {
+    const size_t before = done;
+    const Status status = endpoint(0, 1).send(data.data(), bytes_max_, sent, done);
+    ASSERT_NE(status, Status::failed);
+    if (status == Status::done) ++sent, done = 0;
+    if (status == Status::done || done != before) idle = 0;
+    let_move();
+  }
+  ASSERT_LT(sent, count) << "the FIFO has no end";
+  EXPECT_GE(sent + (done > 0), 1u);
+  std::vector<std::byte> received(bytes_max_);
+  for (uint64_t i = 0; i <= sent; ++i) {
+    size_t received_bytes = 0;
+    Status sending = i < sent ? Status::done : Status::again;
+    const Status receiving = settle([&] {
+      if (sending == Status::again) sending = endpoint(0, 1).send(data.data(), bytes_max_, sent, done);
+      return endpoint(1, 0).recv(received.data(), bytes_max_, i, received_bytes);
+    });
+    ASSERT_EQ(receiving, Status::done) << "message " << i << " of " << sent;
+    ASSERT_EQ(received, data);
+  }
+}
+
+TEST_P(TransportConformance, ReservedPlacesAreAlignedAndStay) {
+  connect(2, 1);
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{40}, size_t{64}, size_t{65}, size_t{4096}, bytes_max_}) {
+    std::byte* place = nullptr;
+    ASSERT_EQ(settle([&] {
+      place = endpoint(0, 1).reserve(bytes);
+      return place == nullptr ? Status::again : Status::done;
+    }), Status::done);
+    EXPECT_TRUE(bytes <= 64 || reinterpret_cast<uintptr_t>(place) % 64 == 0);
+    EXPECT_EQ(endpoint(0, 1).reserve(bytes), place);
+    fill(place, bytes, bytes);
+    endpoint(0, 1).commit(bytes, 9);
+    std::vector<std::byte> received(bytes);
+    ASSERT_EQ(recv(endpoint(1, 0), received, 9), Status::done);
+    EXPECT_TRUE(holds(received.data(), bytes, bytes));
+  }
+}
+
+TEST_P(TransportConformance, AnotherSignatureIsAFaultThatShowsIt) {
+  for (const bool by_view : {false, true}) {
+    connect(2, 1);
+    ASSERT_EQ(send(endpoint(0, 1), data_of(100, 1), 0xabcd), Status::done);
+    std::vector<std::byte> data(100);
+    const std::byte* place = nullptr;
+    size_t done = 0;
+    const auto attempt = [&](uint64_t signature) {
+      return by_view ? endpoint(1, 0).view(100, signature, place)
+                     : endpoint(1, 0).recv(data.data(), 100, signature, done);
+    };
+    ASSERT_EQ(settle([&] { return attempt(0xabce); }), Status::failed);
+    EXPECT_EQ(endpoint(1, 0).fault().kind, FaultKind::mismatch);
+    EXPECT_EQ(endpoint(1, 0).fault().signature, 0xabcdu);
+    EXPECT_EQ(endpoint(1, 0).fault().bytes, 100u);
+    EXPECT_EQ(attempt(0xabcd), Status::failed) << "an endpoint that has failed stays failed";
+  }
+}
+
+TEST_P(TransportConformance, AnotherSizeIsAFaultThatShowsIt) {
+  constexpr std::array<std::pair<size_t, size_t>, 6> sent_and_expected = {
+      {{8, 16}, {16, 8}, {0, 8}, {8, 0}, {4096, 8}, {8, 4096}}};
+  for (const auto& [sent, expected] : sent_and_expected)
+    for (const bool by_view : {false, true}) {
+      connect(2, 1);
+      ASSERT_EQ(send(endpoint(0, 1), data_of(sent, 1), 77), Status::done);
+      std::vector<std::byte> data(expected);
+      const std::byte* place = nullptr;
+      size_t done = 0;
+      const Status status = settle([&, bytes = expected] {
+        return by_view ? endpoint(1, 0).view(bytes, 77, place) : endpoint(1, 0).recv(data.data(), bytes, 77, done);
+      });
+      ASSERT_EQ(status, Status::failed) << sent << " bytes sent, " << expected << " expected";
+      EXPECT_EQ(endpoint(1, 0).fault().kind, FaultKind::mismatch);
+      EXPECT_EQ(endpoint(1, 0).fault().signature, 77u);
+      EXPECT_EQ(endpoint(1, 0).fault().bytes, sent);
+    }
+}
+
+TEST_P(TransportConformance, PairsAndChannelsDoNotMix) {
+  constexpr int ranks = 4, channels = 3;
+  constexpr uint64_t count = 60;
+  connect(ranks, channels);
+  const size_t bytes_max = std::min<size_t>(bytes_max_, 32 * 1024);
+  std::vector<Sender> senders;
+  std::vector<Receiver> receivers;
+  for (int a = 0; a < ranks; ++a)
+    for (int b = 0; b < ranks; ++b)
+      for (int c = 0; c < channels && a != b; ++c) {
+        const uint64_t seed = uint64_t(a * 100 + b * 10 + c);
+        senders.emplace_back(endpoint(a, b, c), Traffic(seed, bytes_max), count, seed, bytes_max);
+        receivers.emplace_back(endpoint(b, a, c), Traffic(seed, bytes_max), count, seed + 1, bytes_max);
+      }
+  std::mt19937_64 random(4);
+  const TimeNs deadline = now_ns() + patience_ns;
+  for (bool open = true; open && now_ns() < deadline;) {
+    open = false;
+    for (size_t i = 0; i < senders.size(); ++i) {
+      if (random() % 2 != 0) senders[i].step();
+      if (random() % 2 != 0) receivers[i].step();
+      open = open || !receivers[i].finished();
+    }
+    let_move();
+  }
+  for (const Receiver& receiver : receivers) EXPECT_EQ(receiver.received(), count);
+}
+
+// Runs `step` (true: something moved) until `finished`, sleeping after a random number of vain tries, as a
+// communicator does.
+template <class Step, class Finished>
+void run_and_sleep(Transport& transport, uint64_t seed, uint64_t spins_max, Step step, Finished finished) {
+  std::mt19937_64 random(seed);
+  std::array<pollfd, 16> fds{};
+  while (!finished()) {
+    bool moved = false;
+    for (uint64_t spins = random() % (spins_max + 1) + 1; spins > 0 && !moved; --spins) {
+      transport.progress();
+      moved = step();
+    }
+    if (moved) continue;
+    transport.arm();
+    transport.progress();
+    if (!step() && !finished()) {
+      const size_t n = transport.poll_fds(fds);
+      if (::poll(fds.data(), n, int(patience_ns / ns_per_ms / 2)) == 0) {
+        ADD_FAILURE() << "a wake-up was lost";
+        return;
+      }
+    }
+    transport.disarm();
+  }
+}
+
+void flush_all(Transport& transport, Endpoint& endpoint) {
+  const TimeNs deadline = now_ns() + patience_ns;
+  while (endpoint.flush() == Status::again && now_ns() < deadline) transport.progress();
+}
+
+TEST_P(TransportConformance, TwoThreadsHammerBothWays) {
+  if (!GetParam().threads) GTEST_SKIP() << GetParam().name << " is driven by one thread";
+  constexpr uint64_t count = 3000;
+  connect(2, 1);
+  const auto run = [&](int rank) {
+    Sender sender(endpoint(rank, 1 - rank), Traffic(uint64_t(rank), bytes_max_), count, 5 + uint64_t(rank), bytes_max_);
+    Receiver receiver(endpoint(rank, 1 - rank), Traffic(uint64_t(1 - rank), bytes_max_), count, 7, bytes_max_);
+    const TimeNs deadline = now_ns() + patience_ns;
+    while (!(sender.finished() && receiver.finished()) && now_ns() < deadline) {
+      transport(rank).progress();
+      const bool sent = sender.step(), received = receiver.step();
+      if (!sent && !received) std::this_thread::yield();
+    }
+    flush_all(transport(rank), endpoint(rank, 1 - rank));
+    EXPECT_EQ(receiver.received(), count);
+  };
+  std::jthread other([&] { run(1); });
+  run(0);
+}
+
+TEST_P(TransportConformance, AnArrivalWakesASleeperThatWasArmedBefore) {
+  if (!GetParam().sleeps) GTEST_SKIP() << GetParam().name << " has nothing to sleep on";
+  connect(2, 1);
+  std::array<pollfd, 16> fds{};
+  EXPECT_EQ(transport(1).poll_fds({}), 0u);
+  for (uint64_t i = 0; i < 100; ++i) {
+    std::vector<std::byte> data(8);
+    size_t done = 0;
+    transport(1).arm();
+    ASSERT_EQ(endpoint(1, 0).recv(data.data(), 8, i, done), Status::again);
+    ASSERT_EQ(send(endpoint(0, 1), data_of(8, i), i), Status::done);
+    ASSERT_EQ(settle([&] { return endpoint(0, 1).flush(); }), Status::done);
+    const size_t n = transport(1).poll_fds(fds);
+    ASSERT_GT(n, 0u);
+    ASSERT_GT(::poll(fds.data(), n, 10'000), 0);
+    transport(1).disarm();
+    ASSERT_EQ(recv(endpoint(1, 0), data, i), Status::done);
+  }
+  bool quiet = false;
+  for (int i = 0; i < 10 && !quiet; ++i) {
+    transport(1).arm();
+    let_move();
+    quiet = ::poll(fds.data(), transport(1).poll_fds(fds), 1) == 0;
+    transport(1).disarm();
+  }
+  EXPECT_TRUE(quiet) << "descriptors stay ready though nothing comes: a sleeper would spin";
+}
+
+TEST_P(TransportConformance, NoWakeUpIsLostOverManyHandshakes) {
+  if (!GetParam().sleeps || !GetParam().threads) GTEST_SKIP() << GetParam().name << " does not sleep in threads";
+  constexpr uint64_t count = 100'000;
+  connect(2, 1);
+  const auto run = [&](int rank) {
+    Endpoint& peer = endpoint(rank, 1 - rank);
+    uint64_t sent = 0, received = 0;
+    size_t sent_bytes = 0, received_bytes = 0;
+    uint64_t out = 0, in = 0;
+    const auto step = [&] {
+      const bool my_turn = rank == 0 ? sent == received : sent < received;
+      if (my_turn && sent < count) {
+        out = sent;
+        if (peer.send(reinterpret_cast<const std::byte*>(&out), 8, sent, sent_bytes) != Status::done) return false;
+        ++sent, sent_bytes = 0;
+        return true;
+      }
+      if (peer.recv(reinterpret_cast<std::byte*>(&in), 8, received, received_bytes) != Status::done) return false;
+      EXPECT_EQ(in, received);
+      ++received, received_bytes = 0;
+      return true;
+    };
+    run_and_sleep(transport(rank), uint64_t(rank + 1), 300, step, [&] {
+      return (sent == count && received == count) || peer.fault().kind != FaultKind::none || HasFailure();
+    });
+    flush_all(transport(rank), peer);
+  };
+  std::jthread other([&] { run(1); });
+  run(0);
+}
+
+TEST_P(TransportConformance, ASenderWithoutRoomSleepsUntilThereIsSome) {
+  if (!GetParam().sleeps || !GetParam().threads) GTEST_SKIP() << GetParam().name << " does not sleep in threads";
+  constexpr uint64_t count = 1500;
+  connect(2, 1);
+  const Traffic traffic(21, bytes_max_);
+  std::jthread other([&] {
+    Receiver receiver(endpoint(1, 0), traffic, count, 5, bytes_max_);
+    run_and_sleep(transport(1), 1, 20, [&] { return receiver.step(); },
+                  [&] { return receiver.finished() || HasFailure(); });
+    EXPECT_EQ(receiver.received(), count);
+  });
+  Sender sender(endpoint(0, 1), traffic, count, 6, bytes_max_);
+  run_and_sleep(transport(0), 2, 2, [&] { return sender.step(); }, [&] { return sender.finished() || HasFailure(); });
+  flush_all(transport(0), endpoint(0, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, TransportConformance, ::testing::ValuesIn(transport_cases()),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace tutti
