@@ -1,0 +1,274 @@
+// The simulated network: its event queue, links, faults, and the endpoints over them.
+#include "transport/simulated/network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tutti {
+
+namespace {
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+// A slot's message: being written, on its way, or readable.
+struct Message {
+  std::vector<Line> lines;
+  size_t bytes = 0;
+  uint64_t signature = 0;
+  TimeNs readable_at = 0;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(lines.data()); }
+  void resize(size_t size) {
+    bytes = size;
+    if (lines.size() * sizeof(Line) < size || lines.empty()) lines.resize(size / sizeof(Line) + 1);
+  }
+};
+
+}  // namespace
+
+struct SimulatedNetwork::Link {
+  int from, to;
+  SimulatedLink cost;
+  std::vector<Message> slots;
+  uint64_t sent = 0;      // messages; the next is written to slot sent % slots
+  uint64_t released = 0;  // messages; the next is read from slot released % slots
+  TimeNs last_readable_at = 0;
+
+  bool full() const { return sent - released == slots.size(); }
+  bool empty() const { return sent == released; }
+  Message& writing() { return slots[sent % slots.size()]; }
+  Message& reading() { return slots[released % slots.size()]; }
+};
+
+class SimulatedEndpoint final : public Endpoint {
+ public:
+  SimulatedEndpoint(SimulatedNetwork& network, int rank, int peer, int channel)
+      : network_(network),
+        rank_(rank),
+        peer_(peer),
+        out_(network.link(rank, peer, channel)),
+        in_(network.link(peer, rank, channel)) {}
+
+  Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
+    if (!may_send()) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
+    Message& message = out_.writing();
+    message.resize(bytes);
+    const bool stumbles = network_.stumbles(rank_);
+    const size_t left = bytes - bytes_done;
+    const size_t amount = stumbles ? size_t(network_.random_.below(left + 1)) : left;
+    if (amount > 0) std::memcpy(message.data() + bytes_done, data + bytes_done, amount);
+    bytes_done += amount;
+    if (stumbles) return Status::again;
+    commit(bytes, signature);
+    return Status::done;
+  }
+
+  std::byte* reserve(size_t bytes) noexcept override {
+    if (!may_send()) return nullptr;
+    // Once it was given, a place stays given.
+    if (!reserved_ && network_.stumbles(rank_)) return nullptr;
+    reserved_ = true;
+    out_.writing().resize(bytes);
+    return out_.writing().data();
+  }
+
+  void commit(size_t bytes, uint64_t signature) noexcept override {
+    reserved_ = false;
+    out_.writing().bytes = bytes;
+    out_.writing().signature = signature;
+    network_.sent(out_);
+  }
+
+  Status flush() noexcept override { return Status::done; }
+
+  Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
+    const Status status = arrived(bytes, signature);
+    if (status != Status::done) return status;
+    const bool stumbles = network_.stumbles(rank_);
+    const size_t left = bytes - bytes_done;
+    const size_t amount = stumbles ? size_t(network_.random_.below(left + 1)) : left;
+    if (amount > 0) std::memcpy(data + bytes_done, in_.reading().data() + bytes_done, amount);
+    bytes_done += amount;
+    if (stumbles) return Status::again;
+    network_.released(in_);
+    return Status::done;
+  }
+
+  Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override {
+    if (!viewed_) {
+      const Status status = arrived(bytes, signature);
+      if (status != Status::done) return status;
+      if (network_.stumbles(rank_)) return Status::again;
+      viewed_ = true;
+    }
+    data = in_.reading().data();
+    return Status::done;
+  }
+
+  void release() noexcept override {
+    viewed_ = false;
+    network_.released(in_);
+  }
+
+  const Fault& fault() const noexcept override { return fault_; }
+
+ private:
+  bool may_send() noexcept {
+    if (fault_.kind != FaultKind::none) return false;
+    if (network_.state_[size_t(peer_)].closed) {
+      fault_.kind = FaultKind::closed;
+      return false;
+    }
+    return !out_.full();
+  }
+
+  Status arrived(size_t bytes, uint64_t signature) noexcept {
+    if (fault_.kind != FaultKind::none) return Status::failed;
+    if (in_.empty()) {
+      if (!network_.state_[size_t(peer_)].closed) return Status::again;
+      fault_.kind = FaultKind::closed;
+      return Status::failed;
+    }
+    const Message& message = in_.reading();
+    if (message.readable_at > network_.now_) return Status::again;
+    if (message.bytes == bytes && message.signature == signature) return Status::done;
+    fault_ = {FaultKind::mismatch, 0, message.signature, message.bytes};
+    return Status::failed;
+  }
+
+  SimulatedNetwork& network_;
+  const int rank_;
+  const int peer_;
+  SimulatedNetwork::Link& out_;
+  SimulatedNetwork::Link& in_;
+  Fault fault_;
+  bool viewed_ = false;
+  bool reserved_ = false;
+};
+
+class SimulatedTransport final : public Transport {
+ public:
+  SimulatedTransport(SimulatedNetwork& network, int rank)
+      : network_(network), rank_(rank), endpoints_(size_t(network.options_.n * network.options_.channels)) {}
+
+  std::string_view name() const noexcept override { return "simulated"; }
+  Endpoint* endpoint(int peer, int channel) noexcept override {
+    if (peer == rank_) return nullptr;
+    std::unique_ptr<SimulatedEndpoint>& endpoint = endpoints_[size_t(channel * network_.options_.n + peer)];
+    if (endpoint == nullptr) endpoint = std::make_unique<SimulatedEndpoint>(network_, rank_, peer, channel);
+    return endpoint.get();
+  }
+  size_t message_bytes_max() const noexcept override { return network_.options_.message_bytes_max; }
+
+  void progress() noexcept override {}
+  void arm() noexcept override {}
+  void disarm() noexcept override {}
+  size_t poll_fds(std::span<pollfd>) noexcept override { return 0; }
+
+ private:
+  SimulatedNetwork& network_;
+  const int rank_;
+  std::vector<std::unique_ptr<SimulatedEndpoint>> endpoints_;
+};
+
+SimulatedNetwork::SimulatedNetwork(const SimulatedOptions& options)
+    : options_(options),
+      random_(options.seed),
+      state_(size_t(options.n)),
+      links_(size_t(options.n) * size_t(options.n) * size_t(options.channels)) {
+  TUTTI_ASSERT(options.n >= 1 && options.channels >= 1 && options.slots >= 1);
+  for (int rank = 0; rank < options.n; ++rank) {
+    transports_.push_back(std::make_unique<SimulatedTransport>(*this, rank));
+  }
+}
+
+SimulatedNetwork::~SimulatedNetwork() = default;
+
+Transport& SimulatedNetwork::transport(int rank) { return *transports_[size_t(rank)]; }
+
+std::optional<SimulatedEvent> SimulatedNetwork::next() {
+  while (!events_.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    now_ = std::max(now_, event.time);
+    if (event.kind == EventKind::driver) return SimulatedEvent{now_, -1, event.argument};
+    RankState& state = state_[size_t(event.rank)];
+    if (event.kind == EventKind::closed) {
+      state.closed = true;
+      for (int rank = 0; rank < options_.n; ++rank) wake(rank, now_);
+      continue;
+    }
+    if (state.dead || state.stopped) continue;
+    if (state.busy_until > now_) {
+      if (state.postponed_to != state.busy_until) push(EventKind::wake, event.rank, 0, state.busy_until);
+      state.postponed_to = state.busy_until;
+      continue;
+    }
+    return SimulatedEvent{now_, event.rank, 0};
+  }
+  return std::nullopt;
+}
+
+void SimulatedNetwork::wake(int rank, TimeNs at) {
+  const TimeNs late_max = state_[size_t(rank)].late_max;
+  push(EventKind::wake, rank, 0, at + (late_max > 0 ? random_.between(0, late_max) : 0));
+}
+
+void SimulatedNetwork::call(uint64_t argument, TimeNs at) { push(EventKind::driver, -1, argument, at); }
+
+void SimulatedNetwork::kill(int rank, TimeNs close_after) {
+  state_[size_t(rank)].dead = true;
+  if (close_after >= 0) push(EventKind::closed, rank, 0, now_ + close_after);
+}
+
+void SimulatedNetwork::stop(int rank) { state_[size_t(rank)].stopped = true; }
+
+void SimulatedNetwork::resume(int rank) {
+  state_[size_t(rank)].stopped = false;
+  wake(rank, now_);
+}
+
+SimulatedNetwork::Link& SimulatedNetwork::link(int from, int to, int channel) {
+  const size_t n = size_t(options_.n);
+  std::unique_ptr<Link>& place = links_[(size_t(channel) * n + size_t(from)) * n + size_t(to)];
+  if (place == nullptr) {
+    const SimulatedLink cost = options_.link_of ? options_.link_of(from, to) : options_.link;
+    place = std::make_unique<Link>(Link{from, to, cost, std::vector<Message>(size_t(options_.slots))});
+  }
+  return *place;
+}
+
+void SimulatedNetwork::push(EventKind kind, int rank, uint64_t argument, TimeNs at) {
+  events_.push({std::max(at, now_), random_.next(), argument, rank, kind});
+}
+
+void SimulatedNetwork::sent(Link& link) {
+  RankState& sender = state_[size_t(link.from)];
+  Message& message = link.writing();
+  sender.busy_until = std::max(sender.busy_until, now_) +
+                      TimeNs(link.cost.message_ns + double(message.bytes) * link.cost.byte_ns);
+  const TimeNs delay = options_.delay_ns_max > 0 ? random_.between(0, options_.delay_ns_max) : 0;
+  // In order: a message never overtakes the one before it.
+  message.readable_at = std::max(link.last_readable_at, sender.busy_until + TimeNs(link.cost.latency_ns) + delay);
+  link.last_readable_at = message.readable_at;
+  ++link.sent;
+  wake(link.to, message.readable_at);
+}
+
+void SimulatedNetwork::released(Link& link) {
+  const bool was_full = link.full();
+  ++link.released;
+  if (was_full) wake(link.from, now_ + TimeNs(link.cost.latency_ns));
+}
+
+bool SimulatedNetwork::stumbles(int rank) {
+  if (options_.short_probability <= 0 || !random_.chance(options_.short_probability)) return false;
+  wake(rank, now_ + 1 + TimeNs(random_.below(100)));
+  return true;
+}
+
+}  // namespace tutti
