@@ -1,0 +1,145 @@
+// The cost model of a communicator, and machine constants as bytes.
+#include "topology/cost.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "topology/bytes.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t costs_version = 0x43540001;  // "TC", 1
+constexpr double cost_max = 1e12;               // 1000 s
+
+constexpr std::array rows = std::to_array<MachineCostRow>({
+    {"step_ns", &MachineCosts::step_ns},
+    {"copy_byte_ns", &MachineCosts::copy_byte_ns},
+    {"reduce_byte_ns", &MachineCosts::reduce_byte_ns},
+    {"hop_ns", &MachineCosts::hop_ns},
+    {"far_hop_ns", &MachineCosts::far_hop_ns},
+    {"hand_over_ns", &MachineCosts::hand_over_ns},
+    {"shm_message_ns", &MachineCosts::shm_message_ns},
+    {"tcp_message_ns", &MachineCosts::tcp_message_ns},
+    {"loopback_latency_ns", &MachineCosts::loopback_latency_ns},
+    {"loopback_byte_ns", &MachineCosts::loopback_byte_ns},
+    {"network_latency_ns", &MachineCosts::network_latency_ns},
+    {"network_byte_ns", &MachineCosts::network_byte_ns},
+});
+static_assert(sizeof(MachineCosts) == rows.size() * sizeof(double), "every constant has its row");
+
+// What decides the cost of a pair.
+struct Pair {
+  LinkKind kind = LinkKind::self;
+  bool same_host = true;
+  bool same_cache = true;
+  uint64_t bits_per_s = 0;
+  friend auto operator<=>(const Pair&, const Pair&) = default;
+};
+
+Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
+  Pair pair{kind, a.host == b.host, a.host == b.host && a.last_cache >= 0 && a.last_cache == b.last_cache, 0};
+  if (kind == LinkKind::tcp && !pair.same_host) pair.bits_per_s = std::min(a.nic_bits_per_s, b.nic_bits_per_s);
+  return pair;
+}
+
+// `waiting_ns`: how long a rank that shares its core waits for it.
+LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
+  if (pair.kind == LinkKind::self) return {0, 0, m.copy_byte_ns};
+  if (pair.kind == LinkKind::shm)
+    return {(pair.same_cache ? m.hop_ns : m.far_hop_ns) + waiting_ns, m.shm_message_ns, m.copy_byte_ns};
+  if (pair.same_host) return {m.loopback_latency_ns + waiting_ns, m.tcp_message_ns, m.loopback_byte_ns};
+  // A fast link leaves the kernel's own work per byte, for which the loopback stands.
+  const double link_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
+  return {m.network_latency_ns + waiting_ns, m.tcp_message_ns, std::max(link_byte_ns, m.loopback_byte_ns)};
+}
+
+}  // namespace
+
+std::span<const MachineCostRow> machine_cost_rows() { return rows; }
+
+std::vector<std::byte> encode(const MachineCosts& costs) {
+  std::vector<std::byte> bytes;
+  put(bytes, costs_version);
+  for (const MachineCostRow& row : rows) put(bytes, std::bit_cast<uint64_t>(costs.*row.value));
+  return bytes;
+}
+
+MachineCosts decode_machine_costs(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes, "the table of machine constants");
+  if (reader.take<uint32_t>() != costs_version) reader.refuse("its version is not this build's");
+  MachineCosts costs;
+  for (const MachineCostRow& row : rows) {
+    const double value = std::bit_cast<double>(reader.take<uint64_t>());
+    if (!(value >= 0 && value <= cost_max)) reader.refuse(fmt::format("{} is {}", row.name, value));
+    costs.*row.value = value;
+  }
+  reader.end();
+  return costs;
+}
+
+double contention_of(std::span<const Place> places) {
+  std::map<int, std::vector<const Place*>> by_host;
+  for (const Place& place : places) by_host[place.host].push_back(&place);
+  double worst = 1;
+  for (const auto& [host, ranks] : by_host) {
+    // Ranks that must run inside one set of cores crowd it; every set that some rank has is tried.
+    std::set<std::vector<int>> sets;
+    for (const Place* rank : ranks) sets.insert(rank->cores_allowed);
+    std::vector<int> all;
+    for (const auto& cores : sets) all.insert(all.end(), cores.begin(), cores.end());
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    sets.insert(all);
+    for (const auto& cores : sets) {
+      if (cores.empty()) continue;
+      double inside = 0, quota = 0;
+      for (const Place* rank : ranks) {
+        const std::vector<int>& own = rank->cores_allowed;
+        if (!std::includes(cores.begin(), cores.end(), own.begin(), own.end())) continue;
+        ++inside;
+        quota = std::max(quota, rank->cpu_quota > 0 ? rank->cpu_quota : double(cores.size()));
+      }
+      worst = std::max(worst, inside / std::min(double(cores.size()), quota));
+    }
+  }
+  return worst;
+}
+
+CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> links, const MachineCosts& costs) {
+  const size_t n = places.size();
+  if (links.size() != n * n)
+    throw Error(Code::invalid_argument, fmt::format("{} links for {} ranks: {} are needed", links.size(), n, n * n));
+  CostModel model;
+  model.n = int(n);
+  model.step_ns = costs.step_ns;
+  model.copy_byte_ns = costs.copy_byte_ns;
+  model.reduce_byte_ns = costs.reduce_byte_ns;
+  model.contention = contention_of(places);
+  const double waiting_ns = (model.contention - 1) * costs.hand_over_ns;
+  model.link_class.assign(n * n, 0);
+  model.classes.push_back(link_cost({}, costs, 0));
+  constexpr size_t classes_max = 256;  // what a uint8_t tells apart
+  std::map<Pair, uint8_t> known;
+  for (size_t from = 0; from < n; ++from)
+    for (size_t to = 0; to < n; ++to) {
+      if (from == to) continue;
+      const Pair pair = pair_of(places[from], places[to], links[from * n + to]);
+      auto found = known.find(pair);
+      if (found == known.end() && model.classes.size() < classes_max) {
+        found = known.emplace(pair, uint8_t(model.classes.size())).first;
+        model.classes.push_back(link_cost(pair, costs, waiting_ns));
+      }
+      // More link speeds than classes: the last class stands for the rest.
+      model.link_class[from * n + to] = found == known.end() ? uint8_t(classes_max - 1) : found->second;
+    }
+  return model;
+}
+
+}  // namespace tutti

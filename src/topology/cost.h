@@ -1,0 +1,63 @@
+// What it costs the ranks of a communicator to reach each other: from their places, the transports that connect them,
+// and a few constants of the machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "schedule/price.h"
+#include "topology/topology.h"
+
+namespace tutti {
+
+// Which transport connects a pair of ranks. Whether they share a cache, or a TCP connection stays on the host, follows
+// from their places.
+enum class LinkKind : uint8_t { self, shm, tcp };
+
+// Constants of one machine, all in ns or ns per byte. The defaults are those of a common server. Rank 0's are
+// broadcast, so that all ranks choose alike.
+struct MachineCosts {
+  double step_ns = 15;               // interpreting one step
+  double copy_byte_ns = 0.1;         // copying one byte
+  double reduce_byte_ns = 0.1;       // per input byte of a reduction
+  double hop_ns = 80;                // until a cache line written on one core is read on another of the same cache
+  double far_hop_ns = 160;           // the same without a shared cache
+  double hand_over_ns = 1'500;       // until a rank that shares its core runs
+  double shm_message_ns = 20;        // a message in shared memory, beside its bytes
+  double tcp_message_ns = 2'500;     // the system call that sends a small message
+  double loopback_latency_ns = 10'000;
+  double loopback_byte_ns = 0.4;
+  double network_latency_ns = 20'000;  // between hosts
+  double network_byte_ns = 0.8;        // where no link speed is known: 10 Gbit/s
+
+  friend bool operator==(const MachineCosts&, const MachineCosts&) = default;
+};
+
+// One row per constant: what encode, decode and the tools go through.
+struct MachineCostRow {
+  std::string_view name;
+  double MachineCosts::*value;
+};
+std::span<const MachineCostRow> machine_cost_rows();
+
+std::vector<std::byte> encode(const MachineCosts& costs);
+// Throws Error(invalid_argument) where the bytes are not these constants, or one is negative, not finite or absurd.
+MachineCosts decode_machine_costs(std::span<const std::byte> bytes);
+
+// Measures copy and reduce bandwidth, the hop between two allowed cores, the hand-over on one core, and TCP over the
+// loopback; what cannot be measured here (one core, no loopback) keeps its default. Takes at most about budget_ms.
+// The calling thread's affinity is read, not changed; short-lived threads do the work. `host`, where not null, says
+// which cores share a cache; else the first two allowed ones stand for a pair that does.
+MachineCosts calibrate(int budget_ms = 25, const Host* host = nullptr);
+
+// The model for n = places.size() ranks. links[from * n + to]; the diagonal is not read. Throws
+// Error(invalid_argument) where links is not n × n.
+CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> links, const MachineCosts& costs);
+
+// Ranks per core where ranks are most crowded; at least 1.
+double contention_of(std::span<const Place> places);
+
+}  // namespace tutti

@@ -1,0 +1,164 @@
+// Machines recorded by hwloc are read right, and so is this one.
+#include "topology/topology.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+
+namespace tutti {
+namespace {
+
+Host machine(const std::string& name) { return load_host(std::string(TOPOLOGIES) + "/" + name + ".xml"); }
+
+std::vector<Device> devices(const Host& host, DeviceKind kind) {
+  std::vector<Device> found;
+  for (const Device& d : host.devices)
+    if (d.kind == kind) found.push_back(d);
+  return found;
+}
+
+const LinkMatrix& matrix(const Host& host, const std::string& name) {
+  for (const LinkMatrix& m : host.links)
+    if (m.name == name) return m;
+  throw std::runtime_error("no matrix " + name);
+}
+
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text)
+      : path_(testing::TempDir() + "tutti_topology_" + std::to_string(::getpid()) + ".xml") {
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { ::unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Topology, TwoSocketsWithAGpuAndAnHcaOnTheSecond) {
+  const Host host = machine("2socket-1gpu-1ib");
+  EXPECT_EQ(host.name, "2socket-1gpu-1ib");
+  EXPECT_EQ(host.model, "X9DRG-HF");
+  EXPECT_EQ(host.packages.size(), 2u);
+  EXPECT_EQ(host.packages[1].model, "Intel(R) Xeon(R) CPU E5-2650 0 @ 2.00GHz");
+  EXPECT_EQ(host.numa.size(), 2u);
+  EXPECT_EQ(host.numa[0].bytes, 34330173440u);
+  EXPECT_EQ(host.physical_cores.size(), 16u);
+  EXPECT_EQ(host.cores.size(), 32u);
+  EXPECT_EQ(host.cores_allowed, host.cores);
+  EXPECT_EQ(host.physical_cores[0], (std::vector<int>{0, 16}));
+  const auto gpus = devices(host, DeviceKind::gpu);
+  ASSERT_EQ(gpus.size(), 1u);
+  EXPECT_EQ(gpus[0].name, "cuda0");
+  EXPECT_EQ(gpus[0].model, "Tesla K40m");
+  EXPECT_EQ(gpus[0].numa, 1);
+  EXPECT_EQ(gpus[0].pci, "0000:84:00.0");
+  const auto hcas = devices(host, DeviceKind::hca);
+  ASSERT_EQ(hcas.size(), 1u);
+  EXPECT_EQ(hcas[0].name, "mlx5_0");
+  EXPECT_EQ(hcas[0].numa, 1);  // though a bus id of the other package is the same
+  EXPECT_EQ(hcas[0].model, "Mellanox Technologies MT27700 Family [ConnectX-4]");
+  const auto nics = devices(host, DeviceKind::nic);
+  ASSERT_EQ(nics.size(), 3u);  // disks and DMA channels are none
+  EXPECT_EQ(nics[0].name, "eth0");
+  EXPECT_EQ(nics[2].name, "ib0");
+  const LinkMatrix& latency = matrix(host, "NUMALatency");
+  EXPECT_FALSE(latency.bandwidth);
+  EXPECT_EQ(latency.ends, (std::vector<std::string>{"numa0", "numa1"}));
+  EXPECT_EQ(latency.values, (std::vector<uint64_t>{10, 20, 20, 10}));
+}
+
+TEST(Topology, NinetySixCoresOnFourNumaNodes) {
+  const Host host = machine("4socket-96core");
+  EXPECT_EQ(host.packages.size(), 16u);
+  EXPECT_EQ(host.numa.size(), 4u);
+  EXPECT_EQ(host.physical_cores.size(), 96u);
+  EXPECT_EQ(host.cores.size(), 96u);
+  EXPECT_EQ(std::count_if(host.caches.begin(), host.caches.end(), [](const Cache& c) { return c.level == 3; }), 16);
+  EXPECT_EQ(host.caches[0].bytes, 16u << 20);
+  EXPECT_TRUE(devices(host, DeviceKind::gpu).empty());  // a console's VGA chip is none
+  EXPECT_EQ(devices(host, DeviceKind::nic).size(), 8u);
+  EXPECT_EQ(devices(host, DeviceKind::nic)[7].numa, 3);
+  EXPECT_EQ(matrix(host, "NUMALatency").ends.size(), 4u);
+}
+
+TEST(Topology, SixteenGpusBehindTwelveSwitches) {
+  const Host host = machine("dgx2-16gpu-nvswitch");
+  EXPECT_EQ(host.packages.size(), 2u);
+  EXPECT_EQ(host.numa.size(), 2u);
+  EXPECT_EQ(host.cores, (std::vector<int>{0, 1, 24, 25}));
+  const auto gpus = devices(host, DeviceKind::gpu);
+  ASSERT_EQ(gpus.size(), 16u);
+  EXPECT_EQ(gpus[0].model, "Tesla V100-SXM3-32GB-H");
+  EXPECT_EQ(gpus[7].numa, 0);
+  EXPECT_EQ(gpus[8].numa, 1);
+  EXPECT_EQ(devices(host, DeviceKind::gpu_switch).size(), 12u);
+  const LinkMatrix& nvlink = matrix(host, "NVLinkBandwidth");
+  EXPECT_TRUE(nvlink.bandwidth);
+  ASSERT_EQ(nvlink.ends.size(), 28u);
+  int links = 0;
+  for (size_t from = 0; from < 28; ++from)
+    for (size_t to = 0; to < 28; ++to) {
+      EXPECT_EQ(nvlink.at(from, to), nvlink.at(to, from));
+      if (from < to && nvlink.at(from, to) > 0) {
+        EXPECT_EQ(nvlink.at(from, to), 25000u);
+        EXPECT_TRUE(nvlink.ends[from].starts_with("nvml")) << nvlink.ends[from];
+        EXPECT_TRUE(nvlink.ends[to].starts_with("nvswitch")) << nvlink.ends[to];
+        ++links;
+      }
+    }
+  EXPECT_EQ(links, 16 * 6);  // each GPU reaches the six switches of its board
+}
+
+TEST(Topology, XmlOfALoadedMachineLoadsAsTheSameMachine) {
+  for (const char* name : {"2socket-1gpu-1ib", "4socket-96core", "dgx2-16gpu-nvswitch"}) {
+    std::string xml;
+    const Host host = load_host(std::string(TOPOLOGIES) + "/" + name + ".xml", &xml);
+    const TemporaryFile file(xml);
+    EXPECT_TRUE(load_host(file.path()) == host) << name;
+  }
+}
+
+TEST(Topology, XmlOfThisMachineLoadsAsThisMachine) {
+  std::string xml;
+  const Host host = discover_host(&xml);
+  const TemporaryFile file(xml);
+  EXPECT_TRUE(load_host(file.path()) == host) << xml;
+}
+
+TEST(Topology, ThisMachineHasAnAllowedCore) {
+  const Host host = discover_host();
+  EXPECT_FALSE(host.cores_allowed.empty());
+  const auto& allowed = host.cores_allowed;
+  EXPECT_TRUE(std::includes(host.cores.begin(), host.cores.end(), allowed.begin(), allowed.end()));
+  EXPECT_FALSE(host.physical_cores.empty());
+  EXPECT_FALSE(host.name.empty());
+}
+
+std::string refusal(const std::string& path) {
+  try {
+    load_host(path);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Topology, AFileThatIsMissingOrNoTopologyIsNamed) {
+  EXPECT_EQ(refusal("/nowhere/machine.xml"),
+            "cannot read topology file /nowhere/machine.xml: No such file or directory (errno 2)");
+  EXPECT_EQ(refusal("/"), "cannot read topology file /: Is a directory (errno 21)");
+  for (const char* text : {"", "garbage", "<?xml version=\"1.0\"?>\n<a/>", "<topology version=\"2.0\">"}) {
+    const TemporaryFile file(text);
+    EXPECT_EQ(refusal(file.path()), file.path() + " is not a topology in hwloc's XML format") << text;
+  }
+}
+
+}  // namespace
+}  // namespace tutti
