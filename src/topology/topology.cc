@@ -263,7 +263,7 @@ void export_xml(hwloc_topology_t topology, std::string& xml) {
 }  // namespace
 
 const char* name(DeviceKind kind) noexcept {
-  constexpr std::array<const char*, 4> names = {"nic", "hca", "gpu", "gpu_switch"};
+  constexpr std::array<const char*, 4> names = {"nic", "hca", "gpu", "gpu switch"};
   return names[size_t(kind)];
 }
 
