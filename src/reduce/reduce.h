@@ -4,7 +4,8 @@
 // order of addition and every SIMD width gives the same bits. 8- and 16-bit floats are folded in float32 and rounded
 // once at the end (to nearest even); fp8 saturates as tutti.h says. Integers wrap. Floating min and max give NaN where
 // any input is NaN, and take -0 as less than +0. A NaN result is the canonical quiet NaN of the type, whichever
-// inputs it came from. `divisor` > 1 divides the folded value before rounding (integers: truncating).
+// inputs it came from: sign 0, the highest mantissa bit alone (e4m3, which has one NaN: 0x7f). `divisor` > 1 divides the
+// folded value before rounding (integers: truncating; floats: by the divisor as a float32, float64 by it exactly).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ enum class Store : uint8_t { cached, streaming };
 inline constexpr int reduce_inputs_max = 8;
 
 // output[i] = fold(inputs[0][i], …, inputs[n_inputs - 1][i]) / divisor for i < count. 1 <= n_inputs <= 8. With one
-// input it copies (and divides). Any alignment. `output` may be exactly one of the inputs; no other overlap.
+// input and no divisor it copies bit for bit. Any alignment. `output` may be exactly one of the inputs; no other overlap.
 // divisor 0 or 1: none. op avg behaves as sum here: the division is the divisor's.
 using ReduceFunction = void (*)(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
                                 Store store) noexcept;
@@ -31,7 +32,7 @@ ReduceFunction reduce_function(DataType type, ReduceOp op) noexcept;
 // memcpy with a choice of store; no overlap unless output == input (then nothing is done).
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
 
-// The instruction set in use, as Highway names it ("AVX3_ZEN4", "AVX2", "SSE4", "NEON", "EMU128").
+// The instruction set in use, as Highway names it ("AVX3", "AVX2", "SSE4", "NEON", "SCALAR").
 const char* reduce_target() noexcept;
 
 }  // namespace tutti

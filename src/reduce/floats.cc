@@ -1,0 +1,50 @@
+// float32 and float64: computed as they are stored.
+#include "reduce/families.h"
+#include "reduce/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduce/floats.cc"
+#include "hwy/foreach_target.h"
+#include "reduce/kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+
+template <typename T>
+struct FloatElement {
+  using Lane = T;
+  static constexpr size_t bytes = sizeof(T);
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
+    return load_lanes(d, from);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
+    return divide_floats(d, v, divisor);
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
+    store_lanes(d, canonical(d, v), to);
+  }
+};
+
+ReduceFunction float_function_here(DataType type, ReduceOp op) {
+  return type == DataType::float64 ? function_for<FloatElement<double>>(op) : function_for<FloatElement<float>>(op);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti {
+
+HWY_EXPORT(float_function_here);
+ReduceFunction float_function(DataType type, ReduceOp op) noexcept {
+  return HWY_DYNAMIC_DISPATCH(float_function_here)(type, op);
+}
+
+}  // namespace tutti
+#endif

@@ -1,0 +1,108 @@
+// Integers of 8, 32 and 64 bits: they wrap; division truncates.
+#include "reduce/families.h"
+#include "reduce/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduce/integers.cc"
+#include "hwy/foreach_target.h"
+#include "reduce/kernel-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+
+template <typename T>
+struct IntegerElement {
+  using Lane = T;
+  static constexpr size_t bytes = sizeof(T);
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
+    return load_lanes(d, from);
+  }
+  // Done by reduce_integers, for many elements at once.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> divide(D, hn::Vec<D> v, uint32_t) {
+    return v;
+  }
+  template <class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
+    store_lanes(d, v, to);
+  }
+};
+
+// Up to 32 bits by way of double, which the compiler vectorizes: the quotient of two such integers is at least
+// 2^-32 away from the next whole number, and rounding moves it by at most 2^-21 of 2^-32.
+template <typename T>
+HWY_INLINE void divide_integers(T* elements, size_t count, uint32_t divisor) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+  for (size_t i = 0; i < count; ++i)
+    if constexpr (sizeof(T) < 8)
+      elements[i] = static_cast<T>(static_cast<int64_t>(static_cast<double>(elements[i]) / divisor));
+    else
+      elements[i] = static_cast<T>(static_cast<Wide>(elements[i]) / static_cast<Wide>(divisor));
+}
+
+// Block by block: fold into a stage, divide there, copy to the output.
+template <typename T, class Op>
+HWY_NOINLINE void reduce_divided(const Fold& fold, Store store) {
+  constexpr size_t stage_elements = stage_bytes / sizeof(T);
+  alignas(64) T stage[stage_elements];
+  const void* inputs[reduce_inputs_max];
+  for (size_t i = 0; i < fold.count; i += stage_elements) {
+    const size_t count = std::min(stage_elements, fold.count - i), offset = i * sizeof(T);
+    for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + offset;
+    fold_cached<IntegerElement<T>, Op>({reinterpret_cast<uint8_t*>(stage), inputs, fold.n_inputs, count, 1});
+    divide_integers(stage, count, fold.divisor);
+    if (store == Store::streaming)
+      stream_bytes(fold.output + offset, reinterpret_cast<const uint8_t*>(stage), count * sizeof(T));
+    else
+      std::memcpy(fold.output + offset, stage, count * sizeof(T));
+  }
+  if (store == Store::streaming) hwy::FlushStream();
+}
+
+// A ReduceFunction.
+template <typename T, class Op>
+void reduce_integers(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
+                     Store store) noexcept {
+  if (divisor > 1)
+    return reduce_divided<T, Op>({static_cast<uint8_t*>(output), inputs, n_inputs, count, divisor}, store);
+  reduce<IntegerElement<T>, Op>(output, inputs, n_inputs, count, 1, store);
+}
+
+template <typename T>
+ReduceFunction integers_for(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod: return reduce_integers<T, Prod>;
+    case ReduceOp::max: return reduce_integers<T, Max>;
+    case ReduceOp::min: return reduce_integers<T, Min>;
+    default: return reduce_integers<T, Sum>;
+  }
+}
+
+ReduceFunction integer_function_here(DataType type, ReduceOp op) {
+  switch (type) {
+    case DataType::int8: return integers_for<int8_t>(op);
+    case DataType::uint8: return integers_for<uint8_t>(op);
+    case DataType::int32: return integers_for<int32_t>(op);
+    case DataType::uint32: return integers_for<uint32_t>(op);
+    case DataType::int64: return integers_for<int64_t>(op);
+    default: return integers_for<uint64_t>(op);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti {
+
+HWY_EXPORT(integer_function_here);
+ReduceFunction integer_function(DataType type, ReduceOp op) noexcept {
+  return HWY_DYNAMIC_DISPATCH(integer_function_here)(type, op);
+}
+
+}  // namespace tutti
+#endif

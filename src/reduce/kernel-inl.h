@@ -1,0 +1,265 @@
+// The body of every reduction: one pass over n inputs. Compiled once per instruction set by each family's source.
+//
+// An Element says how a type is read into lanes it can be computed in (float32 for the small floats) and written back;
+// an Op joins two vectors of such lanes. Both speak of any width by a Highway tag.
+#if defined(TUTTI_REDUCE_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCE_KERNEL_INL_H_
+#undef TUTTI_REDUCE_KERNEL_INL_H_
+#else
+#define TUTTI_REDUCE_KERNEL_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "hwy/highway.h"
+#include "reduce/families.h"
+#include "reduce/stream-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Outputs are streamed from a stage of this size that stays in the first cache.
+constexpr size_t stage_bytes = 2048;
+
+// --- Bytes and lanes: memory is touched as bytes, so that no alignment of elements is assumed ------------------------
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_lanes(D d, const uint8_t* from) {
+  if constexpr (HWY_TARGET == HWY_SCALAR) {
+    hn::TFromD<D> lane;
+    std::memcpy(&lane, from, sizeof lane);
+    return hn::Set(d, lane);
+  } else {
+    return hn::BitCast(d, hn::LoadU(hn::Repartition<uint8_t, D>(), from));
+  }
+}
+
+template <class D>
+HWY_INLINE void store_lanes(D d, hn::Vec<D> v, uint8_t* to) {
+  if constexpr (HWY_TARGET == HWY_SCALAR) {
+    const hn::TFromD<D> lane = hn::GetLane(v);
+    std::memcpy(to, &lane, sizeof lane);
+  } else {
+    const hn::Repartition<uint8_t, D> bytes;
+    hn::StoreU(hn::BitCast(bytes, v), bytes, to);
+    (void)d;
+  }
+}
+
+HWY_INLINE const uint8_t* bytes_of(const void* input) { return static_cast<const uint8_t*>(input); }
+
+// --- Operators -------------------------------------------------------------------------------------------------------
+
+// Signed integers are added and multiplied as unsigned ones: the same bits, and they wrap by definition.
+template <class D>
+constexpr bool is_signed_integer = std::is_integral_v<hn::TFromD<D>>&& std::is_signed_v<hn::TFromD<D>>;
+
+struct Sum {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    if constexpr (is_signed_integer<D>) {
+      const hn::RebindToUnsigned<D> u;
+      return hn::BitCast(d, hn::Add(hn::BitCast(u, a), hn::BitCast(u, b)));
+    } else {
+      return hn::Add(a, b);
+    }
+  }
+};
+
+struct Prod {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    using Lane = hn::TFromD<D>;
+    if constexpr (is_signed_integer<D>) {
+      const hn::RebindToUnsigned<D> u;
+      return hn::BitCast(d, apply(u, hn::BitCast(u, a), hn::BitCast(u, b)));
+    } else if constexpr (std::is_floating_point_v<Lane> || sizeof(Lane) == 4) {
+      return hn::Mul(a, b);
+    } else if constexpr (hn::MaxLanes(D()) == 1) {
+      return hn::Set(d, static_cast<Lane>(uint64_t{hn::GetLane(a)} * uint64_t{hn::GetLane(b)}));
+    } else if constexpr (sizeof(Lane) == 1) {
+      const hn::Repartition<uint16_t, D> pairs;
+      const auto a16 = hn::BitCast(pairs, a), b16 = hn::BitCast(pairs, b);
+      const auto even = hn::And(hn::Mul(a16, b16), hn::Set(pairs, uint16_t{0xff}));
+      const auto odd = hn::ShiftLeft<8>(hn::Mul(hn::ShiftRight<8>(a16), hn::ShiftRight<8>(b16)));
+      return hn::BitCast(d, hn::Or(even, odd));
+    } else {
+      return hn::Mul(a, b);
+    }
+  }
+};
+
+// NaN if any is NaN; equal values differ at most in the sign of zero, which And clears and Or sets.
+struct Max {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D, V a, V b) {
+    if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
+      const V greater = hn::IfThenElse(hn::Gt(a, b), a, b);  // b where b is NaN
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Eq(a, b), hn::And(a, b), greater));
+    } else {
+      return hn::Max(a, b);
+    }
+  }
+};
+
+struct Min {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D, V a, V b) {
+    if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
+      const V less = hn::IfThenElse(hn::Lt(a, b), a, b);
+      return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::Eq(a, b), hn::Or(a, b), less));
+    } else {
+      return hn::Min(a, b);
+    }
+  }
+};
+
+// --- Loops -----------------------------------------------------------------------------------------------------------
+
+// What one call is about; `inputs` may be at any offset into the caller's.
+struct Fold {
+  uint8_t* output;
+  const void* const* inputs;
+  int n_inputs;
+  size_t count;
+  uint32_t divisor;
+};
+
+// The folded value of one vector at `offset` bytes, before rounding to the element.
+template <class Element, class Op, class D>
+HWY_INLINE hn::Vec<D> fold_vector(D d, const Fold& fold, size_t offset) {
+  auto folded = Element::load(d, bytes_of(fold.inputs[0]) + offset);
+  for (int k = 1; k < fold.n_inputs; ++k)
+    folded = Op::apply(d, folded, Element::load(d, bytes_of(fold.inputs[k]) + offset));
+  return Element::divide(d, folded, fold.divisor);
+}
+
+// Four vectors a turn, as far as they go; returns the number of elements done. With n > 0 the number of inputs is known
+// to the compiler.
+template <class Element, class Op, int n, class D>
+HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
+  const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes;
+  const int n_inputs = n > 0 ? n : fold.n_inputs;
+  const void* inputs[reduce_inputs_max];
+  for (int k = 0; k < n_inputs; ++k) inputs[k] = fold.inputs[k];
+  size_t i = 0;
+  for (; i + 4 * lanes <= fold.count; i += 4 * lanes) {
+    const size_t offset = i * Element::bytes;
+    const uint8_t* from = bytes_of(inputs[0]) + offset;
+    auto v0 = Element::load(d, from);
+    auto v1 = Element::load(d, from + step);
+    auto v2 = Element::load(d, from + 2 * step);
+    auto v3 = Element::load(d, from + 3 * step);
+    for (int k = 1; k < n_inputs; ++k) {
+      from = bytes_of(inputs[k]) + offset;
+      v0 = Op::apply(d, v0, Element::load(d, from));
+      v1 = Op::apply(d, v1, Element::load(d, from + step));
+      v2 = Op::apply(d, v2, Element::load(d, from + 2 * step));
+      v3 = Op::apply(d, v3, Element::load(d, from + 3 * step));
+    }
+    uint8_t* to = fold.output + offset;
+    Element::store(d, Element::divide(d, v0, fold.divisor), to);
+    Element::store(d, Element::divide(d, v1, fold.divisor), to + step);
+    Element::store(d, Element::divide(d, v2, fold.divisor), to + 2 * step);
+    Element::store(d, Element::divide(d, v3, fold.divisor), to + 3 * step);
+  }
+  return i;
+}
+
+// Any count of at least one vector. The last vector may overlap the one before it: it is folded first, while an output
+// that is also an input is still untouched, and written last.
+template <class Element, class Op, bool wide, class D>
+HWY_INLINE void fold_vectors(D d, const Fold& fold) {
+  const size_t lanes = hn::Lanes(d), last = fold.count - lanes;
+  const auto tail = fold_vector<Element, Op>(d, fold, last * Element::bytes);
+  size_t i = 0;
+  if constexpr (wide) i = fold.n_inputs == 2 ? fold_fours<Element, Op, 2>(d, fold) : fold_fours<Element, Op, 0>(d, fold);
+  for (; i < last; i += lanes) {
+    const size_t offset = i * Element::bytes;
+    Element::store(d, fold_vector<Element, Op>(d, fold, offset), fold.output + offset);
+  }
+  Element::store(d, tail, fold.output + last * Element::bytes);
+}
+
+// The widest vectors that the count fills.
+template <class Element, class Op>
+HWY_INLINE void fold_cached(const Fold& fold) {
+  using Lane = typename Element::Lane;
+  const hn::ScalableTag<Lane> full;
+  const hn::CappedTag<Lane, 16 / sizeof(Lane)> half;
+  const hn::CappedTag<Lane, 8 / sizeof(Lane)> quarter;
+  const hn::CappedTag<Lane, 1> one;
+  if (fold.count >= hn::Lanes(full)) return fold_vectors<Element, Op, true>(full, fold);
+  if constexpr (hn::MaxLanes(half) > 1 && hn::MaxLanes(full) > hn::MaxLanes(half))
+    if (fold.count >= hn::Lanes(half)) return fold_vectors<Element, Op, false>(half, fold);
+  if constexpr (hn::MaxLanes(quarter) > 1)
+    if (fold.count >= hn::Lanes(quarter)) return fold_vectors<Element, Op, false>(quarter, fold);
+  if constexpr (hn::MaxLanes(full) > 1)
+    for (size_t i = 0; i < fold.count; ++i) {
+      const size_t offset = i * Element::bytes;
+      Element::store(one, fold_vector<Element, Op>(one, fold, offset), fold.output + offset);
+    }
+}
+
+// Block by block over a stage. The first block is cut so that the others begin on a cache line of the output, where
+// its alignment allows.
+template <class Element, class Op>
+HWY_NOINLINE void fold_streaming(const Fold& fold) {
+  alignas(64) uint8_t stage[stage_bytes];
+  const void* inputs[reduce_inputs_max];
+  const size_t head = reinterpret_cast<uintptr_t>(fold.output) % 64 / Element::bytes;
+  size_t count = stage_bytes / Element::bytes - head;
+  for (size_t i = 0; i < fold.count; i += count, count = stage_bytes / Element::bytes) {
+    count = std::min(count, fold.count - i);
+    const size_t offset = i * Element::bytes;
+    for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + offset;
+    fold_cached<Element, Op>({stage, inputs, fold.n_inputs, count, fold.divisor});
+    stream_bytes(fold.output + offset, stage, count * Element::bytes);
+  }
+  hwy::FlushStream();
+}
+
+// A ReduceFunction.
+template <class Element, class Op>
+void reduce(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
+            Store store) noexcept {
+  if (n_inputs == 1 && divisor <= 1) return copy_bytes(output, inputs[0], count * Element::bytes, store);
+  const Fold fold{static_cast<uint8_t*>(output), inputs, n_inputs, count, divisor};
+  if (store == Store::streaming && count * Element::bytes >= streaming_bytes_min)
+    return fold_streaming<Element, Op>(fold);
+  fold_cached<Element, Op>(fold);
+}
+
+template <class Element>
+ReduceFunction function_for(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod: return reduce<Element, Prod>;
+    case ReduceOp::max: return reduce<Element, Max>;
+    case ReduceOp::min: return reduce<Element, Min>;
+    default: return reduce<Element, Sum>;
+  }
+}
+
+// --- For Elements that are computed as floats ------------------------------------------------------------------------
+
+// The one quiet NaN, whatever NaN it was.
+template <class D>
+HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> v) {
+  return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()), v);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> divide_floats(D d, hn::Vec<D> v, uint32_t divisor) {
+  return divisor <= 1 ? v : hn::Div(v, hn::Set(d, static_cast<hn::TFromD<D>>(divisor)));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,48 @@
+// Integers: exact in every placement; wrapping; division.
+#include "cases.h"
+
+namespace tutti {
+namespace {
+
+class EveryInteger : public ::testing::TestWithParam<DataType> {};
+TEST_P(EveryInteger, GivesTheReferencesBitsInEveryPlacement) { expect_exact_everywhere(GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Integers, EveryInteger,
+                         ::testing::Values(DataType::int8, DataType::uint8, DataType::int32, DataType::uint32,
+                                           DataType::int64, DataType::uint64),
+                         type_name);
+
+template <typename T>
+T reduced(DataType type, ReduceOp op, T a, T b, uint32_t divisor) {
+  const void* inputs[] = {&a, &b};
+  T result;
+  reduce_function(type, op)(&result, inputs, 2, 1, divisor, Store::cached);
+  return result;
+}
+
+TEST(Integers, WrapAround) {
+  EXPECT_EQ(reduced<int8_t>(DataType::int8, ReduceOp::sum, 127, 1, 0), -128);
+  EXPECT_EQ(reduced<uint8_t>(DataType::uint8, ReduceOp::prod, 16, 17, 0), 16);
+  EXPECT_EQ(reduced<int32_t>(DataType::int32, ReduceOp::sum, INT32_MAX, 1, 0), INT32_MIN);
+  EXPECT_EQ(reduced<int64_t>(DataType::int64, ReduceOp::prod, INT64_MIN, -1, 0), INT64_MIN);
+}
+
+TEST(Integers, DivisionTruncatesTowardsZero) {
+  EXPECT_EQ(reduced<int8_t>(DataType::int8, ReduceOp::avg, -4, -3, 2), -3);
+  EXPECT_EQ(reduced<int32_t>(DataType::int32, ReduceOp::avg, -8, 1, 2), -3);
+  EXPECT_EQ(reduced<int64_t>(DataType::int64, ReduceOp::avg, INT64_MIN, 0, 3), INT64_MIN / 3);
+  EXPECT_EQ(reduced<uint64_t>(DataType::uint64, ReduceOp::avg, UINT64_MAX, 0, 2), UINT64_MAX / 2);
+}
+
+TEST(Integers, DivisionIsExactAroundMultiplesOfAnyDivisor) {
+  for (const uint32_t divisor : {2u, 3u, 7u, 255u, 65537u, 2147483647u, 2147483648u, 4294967295u})
+    for (const uint64_t multiple : {uint64_t{0}, uint64_t{divisor}, 4294967295u / divisor * uint64_t{divisor}})
+      for (int near = -1; near <= 1; ++near) {
+        const auto value = uint32_t(multiple + uint64_t(int64_t(near)));
+        EXPECT_EQ(reduced<uint32_t>(DataType::uint32, ReduceOp::sum, value, 0, divisor), value / divisor);
+        EXPECT_EQ(reduced<int32_t>(DataType::int32, ReduceOp::sum, int32_t(value), 0, divisor),
+                  int32_t(int64_t(int32_t(value)) / int64_t(divisor)));
+      }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,53 @@
+// Copying, names and completeness.
+#include "cases.h"
+
+namespace tutti {
+namespace {
+
+TEST(Reduce, HasAFunctionForEveryTypeAndOperatorThatStaysTheSame) {
+  for (const DataTypeInfo& row : data_types)
+    for (const ReduceOp op : all_ops) {
+      ASSERT_NE(reduce_function(row.type, op), nullptr);
+      EXPECT_EQ(reduce_function(row.type, op), reduce_function(row.type, op));
+    }
+  std::printf("instruction set: %s\n", reduce_target());
+}
+
+TEST(Reduce, EveryFiniteCodeOfTheReferenceIsItsOwnRounding) {
+  for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float8e4m3, DataType::float8e5m2}) {
+    const SmallFloat f = small_float(type);
+    for (uint32_t code = 0; code <= f.code_max; ++code) {
+      EXPECT_EQ(encode_small_float(type, decode_small_float(type, code)), code);
+      EXPECT_EQ(encode_small_float(type, decode_small_float(type, code | f.sign)), code | f.sign);
+    }
+  }
+  EXPECT_EQ(decode_small_float(DataType::float8e4m3, 0x7e), 448.0);
+  EXPECT_EQ(decode_small_float(DataType::float8e5m2, 0x7b), 57344.0);
+  EXPECT_EQ(decode_small_float(DataType::float16, 0x7bff), 65504.0);
+  EXPECT_EQ(decode_small_float(DataType::bfloat16, 0x3f80), 1.0);
+}
+
+TEST(Reduce, CopyBytesCopiesExactlyTheBytesAtAnyAlignment) {
+  std::mt19937_64 random(seed);
+  const std::vector<uint8_t> source = mixed_elements(DataType::uint8, 9000, random);
+  on_every_target([&] {
+    for (const Store store : {Store::cached, Store::streaming})
+      for (const size_t bytes : {0, 1, 63, 64, 65, 1023, 1024, 1025, 1087, 1088, 4096, 8191})
+        for (size_t shift = 0; shift < 70; ++shift) {
+          Buffer output(bytes, shift);
+          const uint8_t* input = source.data() + (shift * 7) % 64;
+          copy_bytes(output.data(), input, bytes, store);
+          ASSERT_TRUE(std::equal(input, input + bytes, output.data())) << bytes << " bytes, seed " << seed;
+          ASSERT_TRUE(output.guards_intact());
+        }
+  });
+}
+
+TEST(Reduce, CopyBytesOntoItselfDoesNothing) {
+  std::vector<uint8_t> data(5000, 7);
+  copy_bytes(data.data(), data.data(), data.size(), Store::streaming);
+  EXPECT_EQ(data, std::vector<uint8_t>(5000, 7));
+}
+
+}  // namespace
+}  // namespace tutti
