@@ -158,6 +158,10 @@ std::vector<std::string> network_interfaces(const std::string& root) {
   return names;
 }
 
+std::vector<std::string> infiniband_devices(const std::string& root) {
+  return directory_names(root + "/sys/class/infiniband");
+}
+
 LinkFacts infiniband_link(const std::string& device, const std::string& root) {
   const fs::path ports = root + "/sys/class/infiniband/" + device + "/ports";
   const std::vector<std::string> names = directory_names(ports);

@@ -25,6 +25,8 @@ struct LinkFacts {
 LinkFacts network_link(const std::string& interface_name, const std::string& root = "");
 // All of them but loopback, in alphabetical order.
 std::vector<std::string> network_interfaces(const std::string& root = "");
+// The devices of /sys/class/infiniband, in alphabetical order.
+std::vector<std::string> infiniband_devices(const std::string& root = "");
 // The fastest port of a device of /sys/class/infiniband.
 LinkFacts infiniband_link(const std::string& device, const std::string& root = "");
 

@@ -95,6 +95,7 @@ TEST_F(Links, OfInfiniBandAreTheFastestPort) {
   EXPECT_FALSE(infiniband_link("mlx5_0", root_).up);
   write("/sys/class/infiniband/mlx5_0/ports/2/state", "4: ACTIVE");
   EXPECT_TRUE(infiniband_link("mlx5_0", root_).up);
+  EXPECT_EQ(infiniband_devices(root_), std::vector<std::string>{"mlx5_0"});
 }
 
 TEST_F(Links, GpusOfTheDriverHaveModelAndBusId) {
