@@ -347,7 +347,7 @@ TEST_P(TransportConformance, AnArrivalWakesASleeperThatWasArmedBefore) {
 
 TEST_P(TransportConformance, NoWakeUpIsLostOverManyHandshakes) {
   if (!GetParam().sleeps || !GetParam().threads) GTEST_SKIP() << GetParam().name << " does not sleep in threads";
-  constexpr uint64_t count = 100'000;
+  const uint64_t count = GetParam().handshakes;
   connect(2, 1);
   const auto run = [&](int rank) {
     Endpoint& peer = endpoint(rank, 1 - rank);

@@ -2,6 +2,7 @@
 // transport.h. An executable links conformance.cc and defines transport_cases().
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -42,6 +43,7 @@ struct TransportCase {
   std::function<std::unique_ptr<TransportSet>(int ranks, int channels)> make;
   bool threads = true;  // each rank may be driven by a thread of its own
   bool sleeps = true;   // arm(), poll on poll_fds(), disarm() work in real time
+  uint64_t handshakes = 20'000;  // of the test that looks for lost wake-ups
 
   friend void PrintTo(const TransportCase& c, std::ostream* out) { *out << c.name; }
 };

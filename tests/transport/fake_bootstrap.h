@@ -176,7 +176,7 @@ inline std::vector<std::shared_ptr<FakeBootstrap>> fake_bootstraps(int size) {
 // make(rank) on a thread per rank, as a collective constructor needs it; results by rank. Where some throw, the job
 // fails (so that nobody waits for them) and the first exception is thrown here.
 template <class Make>
-auto on_each_rank(std::span<const std::shared_ptr<FakeBootstrap>> bootstraps, Make make) {
+auto on_each_rank(const std::vector<std::shared_ptr<FakeBootstrap>>& bootstraps, Make make) {
   std::vector<decltype(make(0))> results(bootstraps.size());
   std::mutex mutex;
   std::exception_ptr first;

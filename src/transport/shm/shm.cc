@@ -1,0 +1,392 @@
+// Control path of the shared-memory transport: who shares this host, inboxes and their mappings, sleeping.
+#include "transport/shm/shm.h"
+
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/environment.h"
+#include "transport/shm/shm_endpoint.h"
+#include "transport/shm/shm_handshake.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t page_bytes = 4096;
+constexpr size_t slot_bytes_floor = 16 * 1024;  // many ranks of a host do not make slots smaller than this
+
+constexpr size_t whole_pages(size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
+
+// What every rank tells all at first. Plain bytes, followed by the sentence of what went wrong, if anything did.
+struct Hello {
+  uint32_t version = 1;
+  int32_t channels = 0;
+  uint64_t slot_bytes = 0;
+  int32_t slots = 0;
+  uint32_t membarrier = 0;  // 1: this process answers to others' membarriers
+  ShmToken token{};
+  std::array<char, 40> boot_id{};
+};
+static_assert(sizeof(Hello) == 80);
+
+// An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
+// FIFOs of all channels and, from a page's start, their bulk areas.
+struct InboxLayout {
+  size_t channels, slots, slot_bytes;
+
+  size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(slots)); }
+  size_t part_bytes() const { return fifos_bytes() + channels * slots * slot_bytes; }
+  size_t part_at(size_t member) const { return page_bytes + member * part_bytes(); }
+  size_t total_bytes(size_t members) const { return part_at(members); }
+  ShmFifo* fifo(std::byte* part, size_t channel) const {
+    return reinterpret_cast<ShmFifo*>(part + channel * ShmFifo::bytes(slots));
+  }
+  std::byte* bulk(std::byte* part, size_t channel) const {
+    return part + fifos_bytes() + channel * slots * slot_bytes;
+  }
+};
+
+// A shared mapping of part of a memfd.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(int fd, size_t at, size_t bytes) : bytes_(bytes) {
+    void* place = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t(at));
+    if (place == MAP_FAILED)
+      throw system_error(fmt::format("shared memory: cannot map {} bytes; raise `ulimit -v` or vm.max_map_count, or "
+                                     "lower TUTTI_SHM_SLOT_BYTES", bytes), errno);
+    place_ = static_cast<std::byte*>(place);
+  }
+  Mapping(Mapping&& other) noexcept
+      : place_(std::exchange(other.place_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(place_, other.place_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping() {
+    if (place_ != nullptr) ::munmap(place_, bytes_);
+  }
+
+  std::byte* at(size_t offset) const { return place_ + offset; }
+  // Makes the pages present, so that the first message takes no fault. Only a favour.
+  void touch(size_t offset, size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+    ::madvise(place_ + offset, bytes, MADV_POPULATE_WRITE);
+#endif
+  }
+
+ private:
+  std::byte* place_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+int membarrier(int command) { return int(::syscall(SYS_membarrier, command, 0, 0)); }
+
+std::array<char, 40> boot_id() {
+  std::array<char, 40> id{};
+  const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  if (file.valid() && ::read(file.get(), id.data(), 36) != 36) id = {};
+  return id;
+}
+
+// Sealed: its size never changes, so no peer can make this process's accesses fault.
+Fd make_inbox(size_t bytes) {
+  constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  Fd fd(::memfd_create("tutti-inbox", flags | noexec_seal));
+  if (!fd.valid() && errno == EINVAL) fd.reset(::memfd_create("tutti-inbox", flags));
+  if (!fd.valid()) {
+    const char* remedy = errno == EMFILE || errno == ENFILE ? "; too many open files: raise `ulimit -n`"
+                         : errno == ENOSYS || errno == EPERM
+                             ? "; the sandbox forbids memfd_create: allow it, or use TUTTI_TRANSPORT=tcp"
+                             : "";
+    throw system_error(fmt::format("shared memory: memfd_create{}", remedy), errno);
+  }
+  if (::ftruncate(fd.get(), off_t(bytes)) != 0)
+    throw system_error(fmt::format("shared memory: cannot size an inbox of {} bytes; raise `ulimit -f`, or lower "
+                                   "TUTTI_SHM_SLOT_BYTES", bytes), errno);
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw system_error("shared memory: cannot seal an inbox", errno);
+  return fd;
+}
+
+void check_inbox(int fd, size_t bytes, const std::string& who) {
+  struct stat about {};
+  constexpr int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (::fstat(fd, &about) != 0 || size_t(about.st_size) != bytes || (::fcntl(fd, F_GET_SEALS) & wanted) != wanted)
+    throw Error(Code::internal_error, fmt::format("shared memory: the inbox of {} is not {} sealed bytes", who, bytes));
+}
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(int size, size_t channels, size_t message_bytes_max, Doorbell* doorbell,
+               std::unique_ptr<Doorbell> own_doorbell, Mapping inbox, bool fence)
+      : size_(size), message_bytes_max_(message_bytes_max), doorbell_(doorbell),
+        own_doorbell_(std::move(own_doorbell)), fence_(fence), inbox_(std::move(inbox)),
+        endpoints_(channels * size_t(size)) {
+    sleeping_ = &reinterpret_cast<ShmInboxHeader*>(inbox_.at(0))->sleeping;
+  }
+
+  std::string_view name() const noexcept override { return "shm"; }
+  Endpoint* endpoint(int peer, int channel) noexcept override {
+    return endpoints_[size_t(channel) * size_t(size_) + size_t(peer)].get();
+  }
+  size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
+  void progress() noexcept override {}
+
+  // After the barrier, whoever publishes to this rank sees that it sleeps, or this rank sees the message when it looks
+  // once more. The barrier runs on all cores of all registered processes, so that publishing needs no fence.
+  void arm() noexcept override {
+    sleeping_->store(1, std::memory_order_relaxed);  // pairs with the load in ShmEndpoint::wake_peer
+    if (fence_ || membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0) std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  void disarm() noexcept override {
+    sleeping_->store(0, std::memory_order_relaxed);
+    doorbell_->drain();
+  }
+  size_t poll_fds(std::span<pollfd> space) noexcept override {
+    if (space.empty()) return 0;
+    space[0] = {doorbell_->fd(), POLLIN, 0};
+    return 1;
+  }
+
+  // A peer's inbox: its header, and the part that this rank writes.
+  struct Peer {
+    Mapping header, part;
+    Fd doorbell;
+  };
+  void add(int peer, Peer mapped, std::byte* own_part, const InboxLayout& layout) {
+    ShmLink link;
+    link.peer_sleeping = &reinterpret_cast<ShmInboxHeader*>(mapped.header.at(0))->sleeping;
+    link.peer_doorbell = mapped.doorbell.get();
+    link.slots = uint32_t(layout.slots);
+    link.slot_bytes = layout.slot_bytes;
+    link.fence = fence_;
+    for (size_t channel = 0; channel < layout.channels; ++channel) {
+      link.out = layout.fifo(mapped.part.at(0), channel);
+      link.out_bulk = layout.bulk(mapped.part.at(0), channel);
+      link.in = layout.fifo(own_part, channel);
+      link.in_bulk = layout.bulk(own_part, channel);
+      endpoints_[channel * size_t(size_) + size_t(peer)] = std::make_unique<ShmEndpoint>(link);
+    }
+    peers_.push_back(std::move(mapped));
+  }
+  std::byte* inbox(size_t at) const { return inbox_.at(at); }
+
+ private:
+  int size_;
+  size_t message_bytes_max_;
+  Doorbell* doorbell_;
+  std::unique_ptr<Doorbell> own_doorbell_;
+  bool fence_;
+  std::atomic<uint32_t>* sleeping_;
+  Mapping inbox_;
+  std::vector<Peer> peers_;
+  std::vector<std::unique_ptr<ShmEndpoint>> endpoints_;
+};
+
+void check_options(const ShmOptions& options) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(Code::invalid_argument, "shared memory: " + what);
+  };
+  if (options.channels < 1) refuse(fmt::format("{} channels; at least 1 is needed", options.channels));
+  if (options.slots < 2 || options.slots > shm_slots_max || !std::has_single_bit(unsigned(options.slots)))
+    refuse(fmt::format("{} slots; a power of two from 2 to {} is needed", options.slots, shm_slots_max));
+  if (options.slot_bytes < shm_slot_bytes_min || options.slot_bytes > shm_slot_bytes_max ||
+      options.slot_bytes % page_bytes != 0)
+    refuse(fmt::format("slots of {} bytes (TUTTI_SHM_SLOT_BYTES); a multiple of 4096 up to {} is needed",
+                       options.slot_bytes, shm_slot_bytes_max));
+}
+
+// The steps of make_shm. What goes wrong on one rank is told to all, so that all throw the same.
+class Builder {
+ public:
+  Builder(Bootstrap& bootstrap, const ShmOptions& options)
+      : bootstrap_(bootstrap), options_(options), deadline_(now_ns() + options.timeout_ns) {}
+
+  std::unique_ptr<Transport> build() {
+    say_hello();
+    agree_on_layout();
+    std::vector<unsigned char> reached(size_t(bootstrap_.size()), 0);
+    attempt([&] { meet_peers(reached); });
+    const std::vector<Bytes> all = gather(std::as_bytes(std::span(reached)));
+    attempt([&] {
+      for (size_t i = 0; i < group_.size(); ++i)
+        if (reached[size_t(group_[i])] != 0 && all[size_t(group_[i])][size_t(bootstrap_.rank())] != std::byte{0})
+          map_peer(i);
+    });
+    gather({});
+    return std::move(transport_);
+  }
+
+ private:
+  template <class Work>
+  void attempt(Work work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      if (bootstrap_.verdict() != nullptr) throw;
+      code_ = error.code();
+      problem_ = error.what();
+      listener_.fd.reset();  // so that nobody waits for this rank
+    }
+  }
+
+  // All ranks' `mine` (of equal sizes), or, where one had a problem, the problem of the lowest such rank.
+  std::vector<Bytes> gather(std::span<const std::byte> mine) {
+    Bytes packet(1, std::byte(code_));
+    packet.insert(packet.end(), mine.begin(), mine.end());
+    for (const char c : problem_) packet.push_back(std::byte(c));
+    std::vector<Bytes> all = bootstrap_.all_gather(packet);
+    for (int rank = 0; rank < bootstrap_.size(); ++rank) {
+      Bytes& theirs = all[size_t(rank)];
+      if (theirs.size() < 1 + mine.size())
+        throw Error(Code::invalid_usage, fmt::format("shared memory: {} runs another version than {}",
+                                                     bootstrap_.describe(rank), bootstrap_.describe(bootstrap_.rank())));
+      if (theirs[0] != std::byte{0}) {
+        const auto* text = reinterpret_cast<const char*>(theirs.data() + 1 + mine.size());
+        throw Error(Code(theirs[0]), fmt::format("{}: {}", bootstrap_.describe(rank),
+                                                 std::string_view(text, theirs.size() - 1 - mine.size())));
+      }
+      theirs.erase(theirs.begin());
+    }
+    return all;
+  }
+
+  void say_hello() {
+    Hello hello;
+    attempt([&] {
+      check_options(options_);
+      listener_ = open_shm_listener();
+      if (options_.doorbell == nullptr) own_doorbell_ = std::make_unique<Doorbell>();
+      hello.boot_id = boot_id();
+      hello.membarrier = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0 ? 1 : 0;
+    });
+    hello.channels = options_.channels;
+    hello.slots = options_.slots;
+    hello.slot_bytes = options_.slot_bytes;
+    hello.token = listener_.token;
+    for (const Bytes& theirs : gather(std::as_bytes(std::span(&hello, 1)))) {
+      hellos_.emplace_back();
+      std::memcpy(&hellos_.back(), theirs.data(), sizeof(Hello));
+    }
+  }
+
+  // From what all ranks said, so all find the same.
+  void agree_on_layout() {
+    size_t members_max = 0;
+    layout_ = {size_t(options_.channels), size_t(options_.slots), options_.slot_bytes};
+    const Hello& mine = hellos_[size_t(bootstrap_.rank())];
+    for (int rank = 0; rank < bootstrap_.size(); ++rank) {
+      const Hello& theirs = hellos_[size_t(rank)];
+      if (theirs.channels != hellos_[0].channels)
+        throw Error(Code::invalid_usage,
+                    fmt::format("{} has {} channels and {} has {}: TUTTI_CHANNELS and tuttiConfig_t::channels must be "
+                                "the same on all ranks", bootstrap_.describe(0), hellos_[0].channels,
+                                bootstrap_.describe(rank), theirs.channels));
+      layout_.slots = std::min(layout_.slots, size_t(theirs.slots));
+      layout_.slot_bytes = std::min(layout_.slot_bytes, size_t(theirs.slot_bytes));
+      fence_ = fence_ || theirs.membarrier == 0;
+      members_max = std::max(members_max, size_t(std::count_if(hellos_.begin(), hellos_.end(), [&](const Hello& h) {
+        return h.boot_id == theirs.boot_id;
+      })));
+      if (theirs.boot_id == mine.boot_id) group_.push_back(rank);
+    }
+    const size_t fifos = members_max * (members_max - 1) * layout_.channels;
+    const auto too_much = [&] { return fifos * layout_.slots * layout_.slot_bytes > shm_host_bytes_max; };
+    if (too_much()) layout_.slots = 2;
+    while (too_much() && layout_.slot_bytes / 2 >= slot_bytes_floor)
+      layout_.slot_bytes = layout_.slot_bytes / 2 / page_bytes * page_bytes;
+  }
+
+  void meet_peers(std::vector<unsigned char>& reached) {
+    const size_t inbox_bytes = layout_.total_bytes(group_.size());
+    const Fd inbox = make_inbox(inbox_bytes);
+    Mapping mapping(inbox.get(), 0, inbox_bytes);
+    std::vector<ShmCandidate> candidates;
+    mapping.touch(0, page_bytes);
+    for (size_t i = 0; i < group_.size(); ++i) {
+      const int rank = group_[i];
+      if (rank == bootstrap_.rank()) {
+        my_member_ = i;
+        continue;
+      }
+      mapping.touch(layout_.part_at(i), layout_.fifos_bytes());
+      candidates.push_back({rank, hellos_[size_t(rank)].token});
+    }
+    Doorbell* doorbell = own_doorbell_ ? own_doorbell_.get() : options_.doorbell;
+    const int doorbell_fd = doorbell->fd();
+    transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
+                                                std::move(own_doorbell_), std::move(mapping), fence_);
+    const auto check = [this] {
+      if (const Verdict* verdict = bootstrap_.verdict()) throw Error(verdict->code, verdict->sentence);
+    };
+    const ShmHandshake handshake{bootstrap_.key(), bootstrap_.rank(), inbox.get(), doorbell_fd, deadline_, check};
+    std::vector<ShmGift> gifts = exchange_inboxes(std::move(listener_), candidates, handshake);
+    gifts_.resize(group_.size());
+    for (size_t i = 0, next = 0; i < group_.size(); ++i) {
+      if (i == my_member_) continue;
+      gifts_[i] = std::move(gifts[next++]);
+      reached[size_t(group_[i])] = gifts_[i].inbox.valid() ? 1 : 0;
+    }
+  }
+
+  void map_peer(size_t member) {
+    ShmGift gift = std::move(gifts_[member]);
+    const int inbox = gift.inbox.get();
+    check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
+    ShmTransport::Peer peer{Mapping(inbox, 0, page_bytes),
+                            Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes()),
+                            std::move(gift.doorbell)};
+    peer.part.touch(0, layout_.fifos_bytes());
+    transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);
+  }
+
+  Bootstrap& bootstrap_;
+  const ShmOptions& options_;
+  TimeNs deadline_;
+  Code code_ = Code::success;
+  std::string problem_;
+  ShmListener listener_;
+  std::unique_ptr<Doorbell> own_doorbell_;
+  std::vector<Hello> hellos_;
+  std::vector<int> group_;  // ranks with this rank's boot id, itself among them
+  size_t my_member_ = 0;
+  InboxLayout layout_{};
+  bool fence_ = false;
+  std::vector<ShmGift> gifts_;
+  std::unique_ptr<ShmTransport> transport_;
+};
+
+}  // namespace
+
+ShmOptions shm_options_from_environment() {
+  ShmOptions options;
+  if (const auto bytes = environment_bytes("TUTTI_SHM_SLOT_BYTES")) options.slot_bytes = *bytes;
+  try {
+    check_options(options);
+  } catch (const Error& error) {
+    throw Error(Code::invalid_usage, error.what());
+  }
+  return options;
+}
+
+std::unique_ptr<Transport> make_shm(Bootstrap& bootstrap, const ShmOptions& options) {
+  return Builder(bootstrap, options).build();
+}
+
+}  // namespace tutti

@@ -1,0 +1,159 @@
+// Sending and receiving through shared memory: no allocation, no lock, and no system call unless the peer sleeps.
+#include <cerrno>
+#include <cstring>
+
+#include "transport/doorbell.h"
+#include "transport/shm/shm_endpoint.h"
+
+namespace tutti {
+namespace {
+
+template <size_t n>
+void copy_fixed(std::byte* to, const std::byte* from, size_t at) noexcept {
+  std::memcpy(to + at, from + at, n);
+}
+
+// At most shm_inline_bytes_max bytes, by a few moves that may overlap: a call of memcpy would cost more than they do.
+inline void copy_small(std::byte* to, const std::byte* from, size_t bytes) noexcept {
+  if (bytes == 8) return copy_fixed<8>(to, from, 0);
+  if (bytes >= 16) {
+    copy_fixed<16>(to, from, 0);
+    if (bytes > 32) copy_fixed<16>(to, from, 16);
+    return copy_fixed<16>(to, from, bytes - 16);
+  }
+  if (bytes >= 8) {
+    copy_fixed<8>(to, from, 0);
+    return copy_fixed<8>(to, from, bytes - 8);
+  }
+  if (bytes >= 4) {
+    copy_fixed<4>(to, from, 0);
+    return copy_fixed<4>(to, from, bytes - 4);
+  }
+  for (size_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
+}  // namespace
+
+ShmEndpoint::ShmEndpoint(const ShmLink& link)
+    : out_slots_(link.out->slots()),
+      in_slots_(link.in->slots()),
+      peer_sleeping_(link.peer_sleeping),
+      sent_limit_(link.slots),
+      mask_(link.slots - 1),
+      in_(link.in),
+      peer_doorbell_(link.peer_doorbell),
+      fence_(link.fence),
+      out_(link.out),
+      out_bulk_(link.out_bulk),
+      in_bulk_(link.in_bulk),
+      slot_bytes_(link.slot_bytes) {}
+
+Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  if (failed_) return Status::failed;
+  if (!may_send()) return Status::again;
+  ShmLine& line = out_line();
+  if (bytes <= shm_inline_bytes_max) {
+    copy_small(line.payload, data, bytes);
+  } else if (bytes <= slot_bytes_) {
+    std::memcpy(out_bulk_ + (sent_ & mask_) * slot_bytes_, data, bytes);
+  } else {
+    too_large(bytes);
+    return Status::failed;
+  }
+  publish(line, bytes, signature);
+  bytes_done = bytes;
+  return Status::done;
+}
+
+std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
+  if (bytes > slot_bytes_) too_large(bytes);
+  if (failed_ || !may_send()) return nullptr;
+  if (bytes <= shm_inline_bytes_max) return out_line().payload;
+  return out_bulk_ + (sent_ & mask_) * slot_bytes_;
+}
+
+void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept { publish(out_line(), bytes, signature); }
+
+Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  const ShmLine& line = in_line();
+  if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
+  if (bytes <= shm_inline_bytes_max) {
+    copy_small(data, line.payload, bytes);
+  } else {
+    std::memcpy(data, in_bulk_ + (received_ & mask_) * slot_bytes_, bytes);
+  }
+  release();
+  bytes_done = bytes;
+  return Status::done;
+}
+
+Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
+  const ShmLine& line = in_line();
+  if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
+  data = bytes <= shm_inline_bytes_max ? line.payload : in_bulk_ + (received_ & mask_) * slot_bytes_;
+  return Status::done;
+}
+
+void ShmEndpoint::release() noexcept {
+  ++received_;
+  in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
+  if (fence_) std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the sleeper's membarrier does the rest: see ShmTransport::arm
+  if (in_->starved.load(std::memory_order_relaxed) != 0) [[unlikely]] wake_peer();
+}
+
+// Is the next message here, and the one that is expected?
+inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
+  if (line.sequence.load(std::memory_order_acquire) != received_ + 1)  // pairs with the store in publish
+    return failed_ ? Status::failed : Status::again;
+  if (line.signature != signature || line.bytes != bytes || failed_) [[unlikely]] return mismatch(line);
+  take_credit(line.consumed);
+  return Status::done;
+}
+
+inline void ShmEndpoint::publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept {
+  line.bytes = uint32_t(bytes);
+  line.signature = signature;
+  line.consumed = received_;
+  ++sent_;
+  line.sequence.store(sent_, std::memory_order_release);  // pairs with the load in arrived
+  if (fence_) std::atomic_thread_fence(std::memory_order_seq_cst);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // the sleeper's membarrier does the rest: see ShmTransport::arm
+  wake_peer();
+}
+
+// Whoever takes the 1 rings, so that many arrivals cost one system call.
+inline void ShmEndpoint::wake_peer() noexcept {
+  if (peer_sleeping_->load(std::memory_order_relaxed) == 0) [[likely]] return;
+  if (peer_sleeping_->exchange(0, std::memory_order_relaxed) != 0) Doorbell::ring(peer_doorbell_);
+}
+
+inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {
+  const uint32_t limit = consumed + mask_ + 1;
+  if (int32_t(limit - sent_limit_) > 0) sent_limit_ = limit;
+}
+
+// The cached credit is used up: is there news? Where not, the receiver must know that its credit is waited for before
+// this rank may sleep.
+bool ShmEndpoint::look_for_credit() noexcept {
+  take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
+  const bool starved = sent_ == sent_limit_;
+  if (starved != starved_) {
+    starved_ = starved;
+    out_->starved.store(starved ? 1 : 0, std::memory_order_relaxed);  // ordered before sleep by ShmTransport::arm
+  }
+  return !starved;
+}
+
+Status ShmEndpoint::mismatch(const ShmLine& line) noexcept {
+  if (!failed_) fault_ = {FaultKind::mismatch, 0, line.signature, line.bytes};
+  failed_ = true;
+  return Status::failed;
+}
+
+void ShmEndpoint::too_large(size_t bytes) noexcept {
+  if (!failed_) fault_ = {FaultKind::system, EMSGSIZE, 0, bytes};
+  failed_ = true;
+}
+
+}  // namespace tutti

@@ -1,0 +1,111 @@
+// Where things lie in shared memory, and the endpoint that reads and writes them.
+//
+// A FIFO has a line of 64 bytes per slot. A small message is that line and nothing else: one line written, one line
+// read. A larger one lies in the slot's bulk area. Every line has one writer. A sender's claim to slots (its credit)
+// comes back with the messages of the other direction, so that an exchange never reads the receiver's credit line.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "transport/transport.h"
+
+namespace tutti {
+
+inline constexpr size_t shm_inline_bytes_max = 40;
+
+// Written by the sender. Message number k (from 1) lies in line (k - 1) mod slots.
+struct alignas(64) ShmLine {
+  std::atomic<uint32_t> sequence;  // k once the message lies here: released by the sender, acquired by the receiver
+  uint32_t bytes;
+  uint64_t signature;
+  uint32_t consumed;  // messages of the other direction that this line's sender had consumed
+  uint32_t unused;
+  std::byte payload[shm_inline_bytes_max];  // the message, where it is that small
+};
+static_assert(sizeof(ShmLine) == 64 && std::is_trivially_destructible_v<ShmLine>);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// The FIFO of one direction of one pair and channel, in the receiver's inbox. Lines are kept two apart, as processors
+// fetch them in pairs.
+struct ShmFifo {
+  struct alignas(128) Slot {
+    ShmLine line;
+  };
+  // Messages consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
+  alignas(128) std::atomic<uint32_t> consumed;
+  // 1 while the sender waits for credit. Written by the sender, read by the receiver when it gives credit.
+  alignas(128) std::atomic<uint32_t> starved;
+
+  Slot* slots() noexcept { return reinterpret_cast<Slot*>(this + 1); }
+  static constexpr size_t bytes(size_t slots) { return sizeof(ShmFifo) + slots * sizeof(Slot); }
+};
+
+// Begins every inbox. Set by its owner; whoever rings takes the 1 away, so that one sleep is rung once.
+struct ShmInboxHeader {
+  alignas(128) std::atomic<uint32_t> sleeping;
+};
+
+// What an endpoint works on; all of it outlives it.
+struct ShmLink {
+  ShmFifo* out = nullptr;           // in the peer's inbox
+  std::byte* out_bulk = nullptr;    // slots × slot_bytes
+  ShmFifo* in = nullptr;            // in this rank's inbox
+  std::byte* in_bulk = nullptr;
+  std::atomic<uint32_t>* peer_sleeping = nullptr;
+  int peer_doorbell = -1;
+  uint32_t slots = 2;               // a power of two
+  size_t slot_bytes = 4096;
+  bool fence = false;               // true: sleepers cannot fence for us (no membarrier), so every publication does
+};
+
+// Data path. Numbers of messages wrap at 2^32.
+class alignas(64) ShmEndpoint final : public Endpoint {
+ public:
+  explicit ShmEndpoint(const ShmLink& link);
+
+  Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  std::byte* reserve(size_t bytes) noexcept override;
+  void commit(size_t bytes, uint64_t signature) noexcept override;
+  Status flush() noexcept override { return fault_.kind == FaultKind::none ? Status::done : Status::failed; }
+  Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
+  void release() noexcept override;
+  const Fault& fault() const noexcept override { return fault_; }
+
+ private:
+  bool may_send() noexcept { return sent_ != sent_limit_ || look_for_credit(); }
+  bool look_for_credit() noexcept;
+  void take_credit(uint32_t consumed) noexcept;
+  void publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept;
+  void wake_peer() noexcept;
+  Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
+  Status mismatch(const ShmLine& line) noexcept;
+  void too_large(size_t bytes) noexcept;
+
+  ShmLine& out_line() noexcept { return out_slots_[sent_ & mask_].line; }
+  ShmLine& in_line() noexcept { return in_slots_[received_ & mask_].line; }
+
+  // The first two lines of this object are all that a small message touches here.
+  ShmFifo::Slot* out_slots_;
+  ShmFifo::Slot* in_slots_;
+  std::atomic<uint32_t>* peer_sleeping_;
+  uint32_t sent_ = 0;
+  uint32_t sent_limit_;    // sent_ may grow up to here
+  uint32_t received_ = 0;  // and released
+  uint32_t mask_;
+  ShmFifo* in_;
+  int peer_doorbell_;
+  bool fence_;
+  bool failed_ = false;
+  bool starved_ = false;   // as last told to the peer
+  ShmFifo* out_;
+  std::byte* out_bulk_;
+  std::byte* in_bulk_;
+  size_t slot_bytes_;
+  Fault fault_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,33 @@
+// The shared-memory transport under the conformance suite.
+#include "transport/conformance.h"
+#include "transport/fake_bootstrap.h"
+#include "transport/shm/shm.h"
+
+namespace tutti {
+namespace {
+
+std::unique_ptr<TransportSet> connected(int ranks, const ShmOptions& options) {
+  const auto bootstraps = fake_bootstraps(ranks);
+  return std::make_unique<OwnedTransports>(on_each_rank(bootstraps, [&](int rank) {
+    return make_shm(*bootstraps[size_t(rank)], options);
+  }));
+}
+
+TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, uint64_t handshakes) {
+  const auto make = [=](int ranks, int channels) {
+    ShmOptions options;
+    options.channels = channels;
+    options.slot_bytes = slot_bytes;
+    options.slots = slots;
+    return connected(ranks, options);
+  };
+  return {.name = name, .make = make, .handshakes = handshakes};
+}
+
+}  // namespace
+
+std::vector<TransportCase> transport_cases() {
+  return {shm_case("shm", 256 * 1024, 4, 100'000), shm_case("shm_smallest", 4096, 2, 10'000)};
+}
+
+}  // namespace tutti

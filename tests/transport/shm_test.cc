@@ -1,0 +1,392 @@
+// The shared-memory transport where it differs from others: layout, strangers, limits, and what its data path must not do.
+#include "transport/shm/shm.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "transport/count_allocations.h"
+#include "transport/fake_bootstrap.h"
+#include "transport/shm/shm_endpoint.h"
+#include "transport/shm/shm_handshake.h"
+#include "transport/traffic.h"
+
+namespace tutti {
+namespace {
+
+using Transports = std::vector<std::unique_ptr<Transport>>;
+
+Transports connected(int ranks, const ShmOptions& options = {}) {
+  const auto bootstraps = fake_bootstraps(ranks);
+  return on_each_rank(bootstraps, [&](int rank) { return make_shm(*bootstraps[size_t(rank)], options); });
+}
+
+// What every rank of a job throws.
+std::vector<std::string> sentences(const std::vector<ShmOptions>& options) {
+  const auto bootstraps = fake_bootstraps(int(options.size()));
+  return on_each_rank(bootstraps, [&](int rank) {
+    try {
+      make_shm(*bootstraps[size_t(rank)], options[size_t(rank)]);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  });
+}
+
+// Runs `body` in a child process: its exit code, or minus the signal that ended it.
+template <class Body>
+int in_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+bool sanitized() {
+  return ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr || ::dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr;
+}
+
+// One exchange of each way and size class between the ranks of one thread; false where something did not move.
+bool exchange(Endpoint& a, Endpoint& b, std::byte* buffer, size_t bytes) {
+  size_t done = 0;
+  const std::byte* place = nullptr;
+  for (int i = 0; i < 100; ++i) {
+    if (a.send(buffer, bytes, 1, done) != Status::done) return false;
+    if (b.recv(buffer, bytes, 1, done) != Status::done) return false;
+    if (b.reserve(bytes) == nullptr) return false;
+    b.commit(bytes, 2);
+    if (a.view(bytes, 2, place) != Status::done) return false;
+    a.release();
+  }
+  return true;
+}
+
+TEST(ShmDatapath, AllocatesNothing) {
+  const Transports transports = connected(2);
+  std::vector<std::byte> buffer(65536);
+  const uint64_t before = allocations_so_far();
+  for (const size_t bytes : {8u, 40u, 64u, 65536u})
+    ASSERT_TRUE(exchange(*transports[0]->endpoint(1, 0), *transports[1]->endpoint(0, 0), buffer.data(), bytes));
+  transports[0]->progress();
+  EXPECT_EQ(allocations_so_far(), before);
+}
+
+TEST(ShmDatapath, MakesNoSystemCall) {
+  const Transports transports = connected(2);
+  std::vector<std::byte> buffer(65536);
+  Endpoint &a = *transports[0]->endpoint(1, 0), &b = *transports[1]->endpoint(0, 0);
+  const auto body = [&] {
+    sock_filter only_exit[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    const sock_fprog program{std::size(only_exit), only_exit};
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+      return 77;
+    for (const size_t bytes : {8u, 40u, 64u, 65536u})
+      if (!exchange(a, b, buffer.data(), bytes)) return 1;
+    return 0;
+  };
+  const int result = in_child(body);
+  if (result == 77) GTEST_SKIP() << "seccomp is not allowed here";
+  EXPECT_EQ(result, 0);
+  // The filter works: ringing a sleeper's doorbell is a system call.
+  transports[1]->arm();
+  EXPECT_EQ(in_child(body), -SIGSYS);
+}
+
+TEST(ShmDatapath, ASmallMessageIsOneLine) {
+  const Transports transports = connected(2);
+  Endpoint &a = *transports[0]->endpoint(1, 0), &b = *transports[1]->endpoint(0, 0);
+  const uint64_t number = 77;
+  size_t done = 0;
+  ASSERT_EQ(a.send(reinterpret_cast<const std::byte*>(&number), 8, 5, done), Status::done);
+  const std::byte* place = nullptr;
+  ASSERT_EQ(b.view(8, 5, place), Status::done);
+  const auto* line = reinterpret_cast<const ShmLine*>(reinterpret_cast<uintptr_t>(place) / 64 * 64);
+  EXPECT_EQ(line->sequence.load(), 1u);
+  EXPECT_EQ(line->signature, 5u);
+  EXPECT_EQ(line->bytes, 8u);
+}
+
+TEST(ShmDatapath, ATooLargeMessageIsAFault) {
+  const Transports transports = connected(2);
+  const size_t bytes = transports[0]->message_bytes_max() + 1;
+  const std::vector<std::byte> data(bytes);
+  size_t done = 0;
+  EXPECT_EQ(transports[0]->endpoint(1, 0)->send(data.data(), bytes, 1, done), Status::failed);
+  EXPECT_EQ(transports[0]->endpoint(1, 0)->fault().kind, FaultKind::system);
+  EXPECT_EQ(transports[0]->endpoint(1, 0)->fault().error_number, EMSGSIZE);
+  EXPECT_EQ(transports[0]->endpoint(1, 0)->reserve(8), nullptr);
+}
+
+// Both ends over one mapping, so that a thread sanitizer sees the same addresses on both sides. Also without membarrier.
+TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
+  constexpr uint32_t slots = 4;
+  constexpr size_t slot_bytes = 4096;
+  for (const bool fence : {false, true}) {
+    struct alignas(4096) Memory {
+      std::byte bulk[2][slots * slot_bytes];
+      std::byte fifo[2][4096];
+      ShmInboxHeader header[2];
+    };
+    static_assert(ShmFifo::bytes(slots) <= 4096);
+    const auto memory = std::make_unique<std::array<std::byte, 2 * sizeof(Memory)>>();
+    memory->fill(std::byte{0});
+    const uintptr_t start = (reinterpret_cast<uintptr_t>(memory->data()) + 4095) / 4096 * 4096;
+    auto* shared = reinterpret_cast<Memory*>(start);
+    const auto run = [&](int rank) {
+      const int peer = 1 - rank;
+      const auto fifo = [&](int owner) { return reinterpret_cast<ShmFifo*>(shared->fifo[owner]); };
+      ShmEndpoint endpoint({.out = fifo(peer), .out_bulk = shared->bulk[peer], .in = fifo(rank),
+                            .in_bulk = shared->bulk[rank], .peer_sleeping = &shared->header[peer].sleeping,
+                            .peer_doorbell = -1, .slots = slots, .slot_bytes = slot_bytes, .fence = fence});
+      Sender sender(endpoint, Traffic(uint64_t(rank), slot_bytes), 5000, 1, slot_bytes);
+      Receiver receiver(endpoint, Traffic(uint64_t(peer), slot_bytes), 5000, 2, slot_bytes);
+      const TimeNs deadline = now_ns() + 30 * ns_per_s;
+      while (!(sender.finished() && receiver.finished()) && now_ns() < deadline) {
+        const bool sent = sender.step(), received = receiver.step();
+        if (!sent && !received) std::this_thread::yield();
+      }
+      EXPECT_EQ(receiver.received(), 5000u);
+    };
+    std::jthread other([&] { run(1); });
+    run(0);
+  }
+}
+
+TEST(Shm, OneRankHasNobodyToReach) {
+  const Transports transports = connected(1);
+  EXPECT_EQ(transports[0]->endpoint(0, 0), nullptr);
+  transports[0]->arm();
+  transports[0]->disarm();
+}
+
+TEST(Shm, ManyOrLargeFifosShrinkToTheHostsLimit) {
+  ShmOptions options;
+  options.slot_bytes = 16 << 20;
+  EXPECT_EQ(connected(4, options)[0]->message_bytes_max(), 16u << 20);
+  EXPECT_EQ(connected(8, options)[3]->message_bytes_max(), 8u << 20);
+}
+
+TEST(Shm, TheLeastSlotOfAllRanksHolds) {
+  const auto bootstraps = fake_bootstraps(2);
+  const Transports transports = on_each_rank(bootstraps, [&](int rank) {
+    ShmOptions options;
+    options.slot_bytes = rank == 0 ? 65536 : 8192;
+    return make_shm(*bootstraps[size_t(rank)], options);
+  });
+  EXPECT_EQ(transports[0]->message_bytes_max(), 8192u);
+  EXPECT_EQ(transports[1]->message_bytes_max(), 8192u);
+}
+
+TEST(Shm, BadOptionsAreOneErrorOnAllRanks) {
+  ShmOptions good, odd_slots, odd_bytes, two_channels;
+  odd_slots.slots = 3;
+  odd_bytes.slot_bytes = 5000;
+  two_channels.channels = 2;
+  for (const ShmOptions& bad : {odd_slots, odd_bytes, two_channels}) {
+    const std::vector<std::string> said = sentences({good, good, bad});
+    EXPECT_NE(said[0], "");
+    EXPECT_NE(said[0].find("rank 2"), std::string::npos) << said[0];
+    EXPECT_EQ(said[0], said[1]);
+    EXPECT_EQ(said[0], said[2]);
+  }
+}
+
+TEST(Shm, TheEnvironmentSetsTheSlot) {
+  ::setenv("TUTTI_SHM_SLOT_BYTES", "64K", 1);
+  EXPECT_EQ(shm_options_from_environment().slot_bytes, 65536u);
+  ::setenv("TUTTI_SHM_SLOT_BYTES", "1000", 1);
+  EXPECT_THROW(shm_options_from_environment(), Error);
+  ::unsetenv("TUTTI_SHM_SLOT_BYTES");
+  EXPECT_EQ(shm_options_from_environment().slot_bytes, 262144u);
+}
+
+TEST(Shm, TheCallersDoorbellRingsForArrivals) {
+  const auto bootstraps = fake_bootstraps(2);
+  std::array<Doorbell, 2> doorbells;
+  const Transports transports = on_each_rank(bootstraps, [&](int rank) {
+    ShmOptions options;
+    options.doorbell = &doorbells[size_t(rank)];
+    return make_shm(*bootstraps[size_t(rank)], options);
+  });
+  pollfd fd{};
+  ASSERT_EQ(transports[1]->poll_fds({&fd, 1}), 1u);
+  EXPECT_EQ(fd.fd, doorbells[1].fd());
+  size_t done = 0;
+  ASSERT_EQ(transports[0]->endpoint(1, 0)->send(nullptr, 0, 1, done), Status::done);
+  EXPECT_EQ(::poll(&fd, 1, 0), 0) << "it was rung though nobody slept";
+  transports[1]->arm();
+  ASSERT_EQ(transports[0]->endpoint(1, 0)->send(nullptr, 0, 1, done), Status::done);
+  EXPECT_EQ(::poll(&fd, 1, 0), 1);
+  transports[1]->disarm();
+  EXPECT_EQ(::poll(&fd, 1, 0), 0);
+  doorbells[1].ring();  // as an abort would
+  EXPECT_EQ(::poll(&fd, 1, 0), 1);
+}
+
+TEST(Shm, LeavesNothingBehind) {
+  const auto count = [] {
+    std::array<size_t, 2> found{};
+    for ([[maybe_unused]] const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) ++found[0];
+    std::string line;
+    for (std::ifstream maps("/proc/self/maps"); std::getline(maps, line);)
+      found[1] += line.find("tutti-inbox") != std::string::npos;
+    return found;
+  };
+  const auto before = count();
+  connected(4);
+  EXPECT_EQ(count(), before);
+}
+
+TEST(Shm, TooFewDescriptorsIsOneErrorWithTheRemedy) {
+  for (const int left : {4, 10, 18, 26}) {
+    const int result = in_child([&] {
+      const auto bootstraps = fake_bootstraps(4);
+      int next = ::dup(0);
+      ::close(next);
+      const rlimit limit{rlim_t(next + left), rlim_t(next + left)};
+      if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+      const std::vector<std::string> said = sentences(std::vector<ShmOptions>(4));
+      for (const std::string& sentence : said)
+        if (sentence.find("ulimit -n") == std::string::npos || sentence != said[0]) {
+          std::fprintf(stderr, "with %d descriptors left: \"%s\"\n", left, sentence.c_str());
+          return 1;
+        }
+      return 0;
+    });
+    EXPECT_EQ(result, 0) << left;
+  }
+}
+
+TEST(Shm, TooLittleAddressSpaceIsAnErrorWithTheRemedy) {
+  if (sanitized()) GTEST_SKIP() << "a sanitizer cannot run with a limit on address space";
+  const int result = in_child([] {
+    ShmOptions options;
+    options.slot_bytes = 64 << 20;
+    const rlimit limit{rlim_t{1} << 28, rlim_t{1} << 28};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
+    const std::vector<std::string> said = sentences({options, options});
+    std::fprintf(stderr, "said: \"%s\"\n", said[0].c_str());
+    return said[0].find("ulimit -v") != std::string::npos && said[0] == said[1] ? 0 : 1;
+  });
+  EXPECT_EQ(result, 0);
+}
+
+// --- The handshake
+
+struct Meeting {
+  std::array<ShmListener, 2> listeners{open_shm_listener(), open_shm_listener()};
+  Fd inbox{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+  Doorbell doorbell;
+
+  // Both ranks' gifts.
+  std::array<bool, 2> meet(const Key& key0, const Key& key1, TimeNs timeout_ns = 10 * ns_per_s) {
+    std::array<bool, 2> reached{};
+    const std::array<ShmToken, 2> tokens{listeners[0].token, listeners[1].token};
+    const auto run = [&](int rank) {
+      const ShmCandidate candidate{1 - rank, tokens[size_t(1 - rank)]};
+      const ShmHandshake handshake{rank == 0 ? key0 : key1, rank, inbox.get(), doorbell.fd(), now_ns() + timeout_ns,
+                                   [] {}};
+      reached[size_t(rank)] = exchange_inboxes(std::move(listeners[size_t(rank)]), {&candidate, 1}, handshake)[0].inbox.valid();
+    };
+    std::jthread other([&] { run(1); });
+    run(0);
+    other.join();
+    return reached;
+  }
+};
+
+Fd connect_to(const ShmToken& token) {
+  Fd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  std::string name = "tutti-";
+  for (const unsigned char byte : token) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    name += {digits[byte / 16], digits[byte % 16]};
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  return fd;
+}
+
+TEST(ShmHandshake, RanksOfOneKeyMeet) {
+  Meeting meeting;
+  EXPECT_EQ(meeting.meet(Key{1}, Key{1}), (std::array{true, true}));
+}
+
+TEST(ShmHandshake, AnotherKeyGetsNothing) {
+  Meeting meeting;
+  EXPECT_EQ(meeting.meet(Key{1}, Key{2}), (std::array{false, false}));
+}
+
+TEST(ShmHandshake, StrangersChangeNothing) {
+  Meeting meeting;
+  std::vector<Fd> strangers;
+  const std::vector<char> garbage(4096, 'x');
+  for (size_t i = 0; i < 200; ++i) {
+    strangers.push_back(connect_to(meeting.listeners[0].token));
+    if (i % 3 != 0) ::send(strangers.back().get(), garbage.data(), i % 3 == 1 ? 52 : garbage.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_EQ(meeting.meet(Key{1}, Key{1}), (std::array{true, true}));
+  std::array<char, 128> answer;
+  for (const Fd& stranger : strangers) {
+    alignas(cmsghdr) char control[256];
+    iovec part{answer.data(), answer.size()};
+    msghdr message{nullptr, 0, &part, 1, control, sizeof control, 0};
+    while (::recvmsg(stranger.get(), &message, MSG_DONTWAIT) > 0) EXPECT_EQ(message.msg_controllen, 0u);
+  }
+}
+
+TEST(ShmHandshake, APeerThatNeverComesIsATimeoutThatNamesIt) {
+  Meeting meeting;
+  const ShmCandidate candidate{7, meeting.listeners[1].token};
+  const Key key{};
+  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), now_ns() + 50 * ns_per_ms, [] {}};
+  try {
+    exchange_inboxes(std::move(meeting.listeners[0]), {&candidate, 1}, handshake);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::timeout);
+    EXPECT_NE(std::string(error.what()).find("rank 7"), std::string::npos);
+  }
+}
+
+TEST(ShmHandshake, APeerThatCannotBeReachedIsNoError) {
+  Meeting meeting;
+  const ShmCandidate candidate{1, ShmToken{}};
+  const Key key{};
+  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), now_ns() + ns_per_s, [] {}};
+  EXPECT_FALSE(exchange_inboxes(std::move(meeting.listeners[0]), {&candidate, 1}, handshake)[0].inbox.valid());
+}
+
+}  // namespace
+}  // namespace tutti
