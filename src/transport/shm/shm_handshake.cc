@@ -165,7 +165,8 @@ class Exchange {
   struct Peer {
     ShmCandidate candidate;
     Stage stage = Stage::unconnected;
-    Fd fd;
+    Fd fd;        // to its server; closed by it only when its handshake has ended
+    Fd visit;     // of its client, from the gift on
     int attempts = 0;
     Nonce server_nonce{}, client_nonce{};
     ShmGift gift;
@@ -213,7 +214,7 @@ class Exchange {
     for (const Visitor& visitor : visitors_) fds_.push_back({visitor.fd.get(), POLLIN, 0});
     bool retry = false;
     for (const Peer& peer : peers_) {
-      const bool open = peer.stage == Stage::expects_challenge || peer.stage == Stage::expects_gift;
+      const bool open = peer.stage != Stage::unconnected && !peer.settled();
       fds_.push_back({open ? peer.fd.get() : -1, POLLIN, 0});
       retry = retry || peer.stage == Stage::unconnected;
     }
@@ -244,6 +245,7 @@ class Exchange {
       peer.stage = Stage::expects_gift;
       return;
     }
+    if (peer.stage == Stage::has_gift) return give_up(peer);  // it ended before it was served: something failed there
     GiftNote note;
     const Got got = receive_gift(peer.fd.get(), note, peer.gift);
     if (got == Got::nothing) return;
@@ -252,7 +254,6 @@ class Exchange {
     if (!equal(mac, note.mac)) return give_up(peer);
     peer.stage = Stage::has_gift;
     peer.comes = note.comes != 0;
-    peer.fd.reset();
   }
 
   void accept() {
@@ -268,12 +269,12 @@ class Exchange {
     visitors_.push_back(std::move(visitor));
   }
 
-  // As server: a visitor has sent its proof, or has gone. Served or refused, its connection ends.
+  // As server: a visitor has sent its proof, or has gone.
   void serve(Visitor& visitor) {
     Proof proof;
     const Got got = receive_packet(visitor.fd.get(), proof);
     if (got == Got::nothing) return;
-    const Fd fd = std::move(visitor.fd);
+    Fd fd = std::move(visitor.fd);
     if (got == Got::broken) return;
     const auto me = uint32_t(handshake_.rank);
     if (!equal(mac_of(handshake_.key, 'c', proof.rank, me, visitor.nonce, proof.nonce, 0), proof.mac)) return;
@@ -283,6 +284,7 @@ class Exchange {
     const unsigned char comes = peer->stage == Stage::unreachable ? 0 : 1;
     const GiftNote note{mac_of(handshake_.key, 's', proof.rank, me, visitor.nonce, proof.nonce, comes), comes};
     peer->served = send_gift(fd.get(), note, handshake_.inbox_fd, handshake_.doorbell_fd);
+    peer->visit = std::move(fd);
   }
 
   [[noreturn]] void late() const {
