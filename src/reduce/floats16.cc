@@ -4,7 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduce/floats16.cc"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 #include "reduce/kernel-inl.h"
 #include "reduce/small_float-inl.h"
 

@@ -4,7 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduce/integers.cc"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 #include "reduce/kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();

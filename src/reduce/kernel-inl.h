@@ -14,7 +14,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 #include "reduce/families.h"
 #include "reduce/stream-inl.h"
 
@@ -178,7 +178,8 @@ HWY_INLINE void fold_vectors(D d, const Fold& fold) {
   const size_t lanes = hn::Lanes(d), last = fold.count - lanes;
   const auto tail = fold_vector<Element, Op>(d, fold, last * Element::bytes);
   size_t i = 0;
-  if constexpr (wide) i = fold.n_inputs == 2 ? fold_fours<Element, Op, 2>(d, fold) : fold_fours<Element, Op, 0>(d, fold);
+  if constexpr (wide)
+    i = fold.n_inputs == 2 ? fold_fours<Element, Op, 2>(d, fold) : fold_fours<Element, Op, 0>(d, fold);
   for (; i < last; i += lanes) {
     const size_t offset = i * Element::bytes;
     Element::store(d, fold_vector<Element, Op>(d, fold, offset), fold.output + offset);

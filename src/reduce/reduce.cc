@@ -6,7 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduce/reduce.cc"
-#include "hwy/foreach_target.h"
+#include <hwy/foreach_target.h>
 #include "reduce/stream-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -4,8 +4,8 @@
 // order of addition and every SIMD width gives the same bits. 8- and 16-bit floats are folded in float32 and rounded
 // once at the end (to nearest even); fp8 saturates as tutti.h says. Integers wrap. Floating min and max give NaN where
 // any input is NaN, and take -0 as less than +0. A NaN result is the canonical quiet NaN of the type, whichever
-// inputs it came from: sign 0, the highest mantissa bit alone (e4m3, which has one NaN: 0x7f). `divisor` > 1 divides the
-// folded value before rounding (integers: truncating; floats: by the divisor as a float32, float64 by it exactly).
+// inputs it came from: sign 0, the highest mantissa bit alone (e4m3, which has one NaN: 0x7f). `divisor` > 1 divides
+// the folded value before rounding (integers: truncating; floats: by the divisor as a float32, float64 by it exactly).
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ enum class Store : uint8_t { cached, streaming };
 inline constexpr int reduce_inputs_max = 8;
 
 // output[i] = fold(inputs[0][i], …, inputs[n_inputs - 1][i]) / divisor for i < count. 1 <= n_inputs <= 8. With one
-// input and no divisor it copies bit for bit. Any alignment. `output` may be exactly one of the inputs; no other overlap.
-// divisor 0 or 1: none. op avg behaves as sum here: the division is the divisor's.
+// input and no divisor it copies bit for bit. Any alignment. `output` may be exactly one of the inputs; no other
+// overlap. divisor 0 or 1: none. op avg behaves as sum here: the division is the divisor's.
 using ReduceFunction = void (*)(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
                                 Store store) noexcept;
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "hwy/highway.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti {
