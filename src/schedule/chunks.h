@@ -28,4 +28,14 @@ class Chunks {
   size_t per_chunk_;
 };
 
+// Elements of the longest tile, divided into `n` chunks, whose largest message, of message_chunks_max chunks, fits into
+// message_bytes_max. A whole number of chunks that Chunks() does not round up; at least one element each.
+constexpr size_t tile_elements_max(uint32_t n, uint32_t message_chunks_max, size_t element_bytes,
+                                   size_t message_bytes_max) {
+  const size_t unit = std::max<size_t>(1, 64 / element_bytes);
+  size_t per_chunk = std::max<size_t>(1, message_bytes_max / (message_chunks_max * element_bytes));
+  if (per_chunk >= 4 * unit) per_chunk -= per_chunk % unit;
+  return per_chunk * n;
+}
+
 }  // namespace tutti

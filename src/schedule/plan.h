@@ -13,7 +13,10 @@ namespace tutti {
 // One step of a plan, of which all verbs are special cases:
 //   result = fold of n_from incoming messages, in order, with the local slice `a` standing at place `a_place` among
 //   them (absent where a.count == 0); finished where `finish`; stored to dst where dst.count > 0; sent to n_to peers.
-// It holds its input slots while it asks for its output slots. All slices and messages of one step have equal size.
+// It holds its input slots while it asks for its output slots. All slices and messages of one step are the same chunks
+// (see Shape), so they have equal size. A reduction pass has all its operands at once: a_place < n_from + 1, and no
+// peer stands twice among the senders or twice among the receivers. Whoever cuts a pass of many operands into smaller
+// ones cuts by place (the local operand included), so that all ranks round alike.
 struct Fold {
   Slice a;
   Slice dst;
@@ -26,17 +29,22 @@ struct Fold {
   friend constexpr bool operator==(const Fold&, const Fold&) = default;
 };
 
-// How many chunks each buffer is divided into. input and output share the size of a chunk.
+// How many chunks each buffer is divided into; the same on all ranks. Chunk i of input and output, and chunks i,
+// i + output, i + 2 × output, … of scratch have the size that chunks.h gives chunk i of `output`. Sizes of different
+// chunks may differ, so a chunk never changes its number: the checker holds every step and message to that.
 struct Shape {
   uint32_t input = 1;
   uint32_t output = 1;
   uint32_t scratch = 0;
+  uint32_t message = 1;  // chunks of the largest message of any rank
+
+  friend constexpr bool operator==(const Shape&, const Shape&) = default;
 };
 
 struct Plan {
-  std::string_view algorithm;  // a name of the catalog
-  Shape shape;
-  uint32_t message_chunks_max = 1;  // chunks of the largest message
+  std::string_view algorithm;       // a name of the catalog
+  Shape shape;                      // scratch is 0 where lowering made it needless
+  uint32_t message_chunks_max = 1;  // chunks of the largest message of any rank: all ranks cut equal tiles
   std::vector<Fold> steps;
   std::vector<uint32_t> peers;
 
@@ -48,6 +56,8 @@ struct Plan {
 // one n-way fold, receive-then-send one pass, and stores that nobody reads vanish. `in_place`: input and output are
 // the same memory (copies between equal places vanish, and no step may be moved across a write of its source).
 // Same messages in the same order on every FIFO, same expression for every output chunk: the checker proves it.
+// The schedule must stay within `shape` (the plain check says so). Throws Error(unsupported) for a reduce of two local
+// slices that continues no receive: a Fold has one local operand.
 Plan lower(const Schedule& schedule, const Shape& shape, std::string_view algorithm, bool in_place);
 
 }  // namespace tutti

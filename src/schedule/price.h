@@ -20,24 +20,25 @@ struct LinkCost {
 // Everything that a price depends on; the same on all ranks of a communicator.
 struct CostModel {
   int n = 1;
-  std::vector<LinkCost> classes;   // kinds of links
-  std::vector<uint8_t> link_class; // n × n, [from * n + to]
-  double step_ns = 0;              // interpreting one step
-  double copy_byte_ns = 0;         // local copy
-  double reduce_byte_ns = 0;       // per input byte of a reduction
-  double contention = 1;           // ranks that share one core: busy times are multiplied by it
+  std::vector<LinkCost> classes;    // kinds of links
+  std::vector<uint8_t> link_class;  // n × n, [from * n + to]
+  double step_ns = 0;               // interpreting one step
+  double copy_byte_ns = 0;          // local copy
+  double reduce_byte_ns = 0;        // per input byte of a reduction
+  double contention = 1;            // ranks that share one core: busy times are multiplied by it
 
   const LinkCost& link(int from, int to) const { return classes[link_class[size_t(from) * size_t(n) + size_t(to)]]; }
 };
 
 struct Price {
-  double time_ns = 0;        // when the last rank is done
-  uint64_t messages = 0;     // over all ranks
-  uint64_t bytes = 0;        // over all ranks
+  double time_ns = 0;     // when the last rank is done
+  uint64_t messages = 0;  // over all ranks
+  uint64_t bytes = 0;     // over all ranks
 };
 
-// Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the
-// engine does.
+// Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the engine
+// does. A fold costs its rank: step_ns; the reduction of all operands, or the copy of a single one that is stored; and
+// each message in turn. FIFOs are taken as long enough. After 16 tiles the pace is taken as steady.
 Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max);
 
 // Plans of all ranks of a group (group.rank is ignored), lowered out of place.

@@ -1,0 +1,197 @@
+// From a schedule to a plan: fuses neighbouring steps and drops stores that nobody reads.
+//
+// Steps are only ever merged with their neighbour, never moved, so every FIFO keeps its order.
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "schedule/plan.h"
+#include "schedule/print.h"
+
+namespace tutti {
+namespace {
+
+// What the memory of one step is worth after it.
+struct Liveness {
+  bool a_dies = false;    // nobody reads these cells of a before they are overwritten or the run ends
+  bool dst_dies = false;  // likewise dst
+};
+
+// Which cells are read later, found from the end of the run back. The output is read at the end, by the caller.
+class LiveCells {
+ public:
+  explicit LiveCells(const Shape& shape)
+      : output_(shape.output), input_(shape.input), live_(shape.output + shape.input + shape.scratch, false) {
+    std::fill_n(live_.begin(), output_, true);
+  }
+
+  bool any(const Slice& slice) const {
+    const auto first = live_.begin() + long(at(slice));
+    return std::find(first, first + slice.count, true) != first + slice.count;
+  }
+  void set(const Slice& slice, bool value) { std::fill_n(live_.begin() + long(at(slice)), slice.count, value); }
+
+ private:
+  size_t at(const Slice& slice) const {
+    const size_t base = slice.buffer == Buffer::output ? 0 : slice.buffer == Buffer::input ? output_ : output_ + input_;
+    TUTTI_ASSERT(base + slice.first + slice.count <= live_.size());
+    return base + slice.first;
+  }
+  size_t output_, input_;
+  std::vector<bool> live_;
+};
+
+std::vector<Liveness> liveness(const Schedule& schedule, const Shape& shape) {
+  std::vector<Liveness> result(schedule.size());
+  LiveCells live(shape);
+  for (size_t i = schedule.size(); i-- > 0;) {
+    const Step& step = schedule[i];
+    result[i] = {!live.any(step.a), !live.any(step.dst)};
+    live.set(step.dst, false);
+    live.set(step.a, true);
+    live.set(step.b, true);
+    if (step.verb == Verb::finish) live.set(step.dst, true);
+  }
+  return result;
+}
+
+// A fold that is still growing, with its peers beside it.
+struct Draft {
+  Fold fold;
+  std::vector<uint32_t> from, to;
+  bool dst_dies = false;
+
+  bool empty() const { return from.empty() && to.empty() && fold.dst.count == 0; }
+  bool only_local() const { return from.empty() && fold.a.count > 0; }  // a copy, or a send of local memory
+};
+
+Draft draft_of(const Step& step, const Liveness& liveness) {
+  Draft draft;
+  draft.dst_dies = liveness.dst_dies;
+  draft.fold.dst = step.dst;
+  switch (step.verb) {
+    case Verb::send:
+      draft.fold.a = step.a;
+      draft.to = {step.peer};
+      break;
+    case Verb::recv: draft.from = {step.peer}; break;
+    case Verb::recv_reduce:
+      draft.fold.a = step.a;
+      draft.fold.a_place = step.incoming_first;
+      draft.from = {step.peer};
+      break;
+    case Verb::copy: draft.fold.a = step.a; break;
+    case Verb::finish:
+      draft.fold.a = step.dst;
+      draft.fold.finish = true;
+      break;
+    case Verb::reduce:
+      throw Error(Code::unsupported, "'" + to_text(step) + "' cannot be lowered: a plan's step has one local operand");
+  }
+  return draft;
+}
+
+bool contains(const std::vector<uint32_t>& list, uint32_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+// A send of what the draft has just computed, stored, or sent to somebody else, goes out in the same pass. A second
+// message to the same peer would need a second slot at once.
+bool merge_send(Draft& draft, const Step& step, const Liveness& liveness) {
+  const bool of_result = draft.fold.dst.count > 0 && step.a == draft.fold.dst;
+  const bool of_source = draft.only_local() && !draft.fold.finish && step.a == draft.fold.a;
+  if ((!of_result && !of_source) || contains(draft.to, step.peer)) return false;
+  draft.to.push_back(step.peer);
+  if (of_result) draft.dst_dies = liveness.a_dies;
+  return true;
+}
+
+// A copy of what the draft sends from local memory is one more store of the same pass.
+bool merge_copy(Draft& draft, const Step& step, const Liveness& liveness) {
+  if (!draft.only_local() || draft.fold.dst.count > 0 || draft.fold.finish || !(step.a == draft.fold.a)) return false;
+  draft.fold.dst = step.dst;
+  draft.dst_dies = liveness.dst_dies;
+  return true;
+}
+
+bool merge_finish(Draft& draft, const Step& step, const Liveness& liveness) {
+  if (!draft.to.empty() || draft.fold.finish || !(step.dst == draft.fold.dst)) return false;
+  draft.fold.finish = true;
+  draft.dst_dies = liveness.dst_dies;
+  return true;
+}
+
+// One more operand at the right end of the draft's sum: a message, or (reduce) local memory where there is none yet.
+bool merge_operand(Draft& draft, const Step& step, const Liveness& liveness) {
+  const bool stored_elsewhere = !(draft.fold.dst == step.dst) && !liveness.a_dies;
+  if (draft.fold.dst.count == 0 || !(step.a == draft.fold.dst) || stored_elsewhere) return false;
+  if (!draft.to.empty() || draft.fold.finish || step.incoming_first) return false;
+  if (step.verb == Verb::reduce) {
+    if (draft.fold.a.count > 0 || step.b == draft.fold.dst) return false;
+    draft.fold.a = step.b;
+    draft.fold.a_place = uint16_t(draft.from.size());
+  } else {
+    if (contains(draft.from, step.peer)) return false;
+    draft.from.push_back(step.peer);
+  }
+  draft.fold.dst = step.dst;
+  draft.dst_dies = liveness.dst_dies;
+  return true;
+}
+
+bool merge(Draft& draft, const Step& step, const Liveness& liveness) {
+  switch (step.verb) {
+    case Verb::send: return merge_send(draft, step, liveness);
+    case Verb::recv: return false;
+    case Verb::recv_reduce:
+    case Verb::reduce: return merge_operand(draft, step, liveness);
+    case Verb::copy: return merge_copy(draft, step, liveness);
+    case Verb::finish: return merge_finish(draft, step, liveness);
+  }
+  return false;
+}
+
+void append(Plan& plan, Draft& draft) {
+  if (draft.dst_dies) draft.fold.dst = {};
+  if (draft.empty()) return;
+  draft.fold.peers = uint32_t(plan.peers.size());
+  draft.fold.n_from = uint16_t(draft.from.size());
+  draft.fold.n_to = uint16_t(draft.to.size());
+  plan.peers.insert(plan.peers.end(), draft.from.begin(), draft.from.end());
+  plan.peers.insert(plan.peers.end(), draft.to.begin(), draft.to.end());
+  for (const Slice& slice : {draft.fold.a, draft.fold.dst})
+    if (slice.buffer == Buffer::scratch) plan.shape.scratch = std::max(plan.shape.scratch, slice.first + slice.count);
+  plan.steps.push_back(draft.fold);
+}
+
+// In place, input chunks are output chunks: one name for them, and a copy of a chunk onto itself is no step.
+Schedule one_name_for_one_memory(const Schedule& schedule) {
+  Schedule result;
+  result.reserve(schedule.size());
+  for (Step step : schedule) {
+    for (Slice* slice : {&step.a, &step.b, &step.dst})
+      if (slice->count > 0 && slice->buffer == Buffer::input) slice->buffer = Buffer::output;
+    if (step.verb != Verb::copy || !(step.a == step.dst)) result.push_back(step);
+  }
+  return result;
+}
+
+}  // namespace
+
+Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place) {
+  const Schedule renamed = in_place ? one_name_for_one_memory(recorded) : Schedule();
+  const Schedule& schedule = in_place ? renamed : recorded;
+  const std::vector<Liveness> live = liveness(schedule, shape);
+  Plan plan{algorithm, shape, shape.message, {}, {}};
+  plan.shape.scratch = 0;
+  Draft draft;
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    if (merge(draft, schedule[i], live[i])) continue;
+    append(plan, draft);
+    draft = draft_of(schedule[i], live[i]);
+  }
+  append(plan, draft);
+  return plan;
+}
+
+}  // namespace tutti

@@ -1,0 +1,167 @@
+// The price: plans run on one virtual clock per rank.
+#include "schedule/price.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/error.h"
+#include "schedule/check.h"
+#include "schedule/chunks.h"
+
+namespace tutti {
+namespace {
+
+// After so many tiles a run is steady: the rest is a multiple of the last half's pace.
+constexpr uint64_t tiles_simulated_max = 16;
+
+struct Arrival {
+  double time_ns;
+  uint64_t bytes;
+};
+
+class Clocks {
+ public:
+  Clocks(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t tile_bytes, uint64_t tiles)
+      : plans_(plans),
+        costs_(costs),
+        bytes_(bytes),
+        tile_bytes_(tile_bytes),
+        ranks_(plans.size()),
+        fifo_of_(plans.size() * plans.size(), none),
+        done_ns_(tiles) {}
+
+  Price run() {
+    for (uint32_t r = 0; r < ranks_.size(); ++r) ready_.push_back(r);
+    while (!ready_.empty()) {
+      const uint32_t rank = ready_.front();
+      ready_.pop_front();
+      while (ranks_[rank].tile < done_ns_.size() && move(rank)) {
+      }
+    }
+    for (const Rank& rank : ranks_)
+      if (rank.tile < done_ns_.size()) throw Error(Code::internal_error, "a plan that waits for ever has no price");
+    return {done_ns_.back(), messages_, sent_bytes_};
+  }
+
+  // When the last rank was done with a tile.
+  double done_ns(uint64_t tile) const { return done_ns_[tile]; }
+
+ private:
+  struct Rank {
+    uint64_t tile = 0;
+    size_t step = 0;
+    double clock_ns = 0;
+    uint32_t waits_for = none;  // the rank whose message is missing
+  };
+  static constexpr uint32_t none = ~0u;
+
+  std::deque<Arrival>& fifo(uint32_t from, uint32_t to) {
+    uint32_t& index = fifo_of_[from * ranks_.size() + to];
+    if (index == none) {
+      index = uint32_t(fifos_.size());
+      fifos_.emplace_back();
+    }
+    return fifos_[index];
+  }
+
+  uint64_t bytes_of(const Slice& slice, uint64_t tile) const {
+    const uint64_t count = std::min(tile_bytes_, bytes_ - tile * tile_bytes_);
+    const uint32_t chunks = plans_[0].shape.output;
+    return Chunks(count, chunks, 1).size(slice.first % chunks, slice.count);
+  }
+
+  // One fold, or the end of a tile; false where a message is missing.
+  bool move(uint32_t rank) {
+    Rank& state = ranks_[rank];
+    const Plan& plan = plans_[rank];
+    if (state.step == plan.steps.size()) {
+      done_ns_[state.tile] = std::max(done_ns_[state.tile], state.clock_ns);
+      ++state.tile;
+      state.step = 0;
+      return true;
+    }
+    const Fold& fold = plan.steps[state.step];
+    for (uint32_t peer : plan.from(fold))
+      if (fifo(peer, rank).empty()) {
+        state.waits_for = peer;
+        return false;
+      }
+    const Slice& named = fold.dst.count > 0 ? fold.dst : fold.a;
+    uint64_t bytes = named.count > 0 ? bytes_of(named, state.tile) : 0;
+    for (uint32_t peer : plan.from(fold)) {
+      const Arrival arrival = fifo(peer, rank).front();
+      fifo(peer, rank).pop_front();
+      state.clock_ns = std::max(state.clock_ns, arrival.time_ns);
+      bytes = std::max(bytes, arrival.bytes);
+    }
+    state.clock_ns += costs_.contention * local_ns(fold, double(bytes));
+    for (uint32_t peer : plan.to(fold)) send(rank, peer, bytes);
+    ++state.step;
+    return true;
+  }
+
+  // The pass itself: reading a message that is only passed on costs nothing beside its sending.
+  double local_ns(const Fold& fold, double bytes) const {
+    const int operands = fold.n_from + (fold.a.count > 0 ? 1 : 0);
+    double time = costs_.step_ns;
+    if (operands > 1)
+      time += operands * bytes * costs_.reduce_byte_ns;
+    else if (fold.dst.count > 0 && !(fold.dst == fold.a))
+      time += bytes * costs_.copy_byte_ns;
+    return time;
+  }
+
+  void send(uint32_t rank, uint32_t peer, uint64_t bytes) {
+    const LinkCost& link = costs_.link(int(rank), int(peer));
+    Rank& state = ranks_[rank];
+    state.clock_ns += costs_.contention * (link.message_ns + double(bytes) * link.byte_ns);
+    fifo(rank, peer).push_back({state.clock_ns + link.latency_ns, bytes});
+    ++messages_;
+    sent_bytes_ += bytes;
+    if (ranks_[peer].waits_for != rank) return;
+    ranks_[peer].waits_for = none;
+    ready_.push_back(peer);
+  }
+
+  std::span<const Plan> plans_;
+  const CostModel& costs_;
+  uint64_t bytes_, tile_bytes_;
+  std::vector<Rank> ranks_;
+  std::vector<uint32_t> fifo_of_;  // [from * n + to]
+  std::deque<std::deque<Arrival>> fifos_;
+  std::vector<double> done_ns_;  // of each tile
+  std::deque<uint32_t> ready_;
+  uint64_t messages_ = 0, sent_bytes_ = 0;
+};
+
+}  // namespace
+
+Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max) {
+  TUTTI_ASSERT(!plans.empty() && size_t(costs.n) == plans.size());
+  const uint64_t tile_bytes = std::max<uint64_t>(
+      1, tile_elements_max(plans[0].shape.output, plans[0].message_chunks_max, 1, message_bytes_max));
+  const uint64_t tiles = std::max<uint64_t>(1, (bytes + tile_bytes - 1) / tile_bytes);
+  const uint64_t simulated = std::min(tiles, tiles_simulated_max);
+  Clocks clocks(plans, costs, std::min(bytes, simulated * tile_bytes), tile_bytes, simulated);
+  Price result = clocks.run();
+  if (simulated < tiles) {
+    const double rest = double(bytes) / double(tile_bytes) - double(simulated);  // tiles, the last perhaps a part
+    const double pace_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(simulated / 2 - 1)) / double(simulated / 2);
+    result.time_ns += rest * pace_ns;
+    result.messages += (tiles - simulated) * (result.messages / simulated);
+    result.bytes += uint64_t(rest * double(result.bytes) / double(simulated));
+  }
+  return result;
+}
+
+std::vector<Plan> plans_of(const Algorithm& algorithm, const Group& group) {
+  std::vector<Plan> plans;
+  plans.reserve(size_t(group.n));
+  const Shape shape = algorithm.shape(group);
+  Group one = group;
+  for (one.rank = 0; one.rank < group.n; ++one.rank)
+    plans.push_back(lower(record(algorithm, one), shape, algorithm.name, false));
+  return plans;
+}
+
+}  // namespace tutti

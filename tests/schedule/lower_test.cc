@@ -1,0 +1,87 @@
+// What lowering makes of schedules: fewer passes and no needless stores, with the same messages.
+#include <gtest/gtest.h>
+
+#include "algorithms/catalog.h"
+#include "base/error.h"
+#include "schedule/check.h"
+#include "schedule/price.h"
+#include "schedule/print.h"
+
+namespace tutti {
+namespace {
+
+std::string lowered(Collective collective, std::string_view name, int rank, int n, bool in_place = false) {
+  Group group;
+  group.rank = rank;
+  group.n = n;
+  const Algorithm& algorithm = *find_algorithm(collective, name);
+  return to_text(lower(record(algorithm, group), algorithm.shape(group), name, in_place));
+}
+
+TEST(Lower, MakesOneShotTwoSteps) {
+  EXPECT_EQ(lowered(Collective::all_reduce, "one_shot", 2, 4),
+            "   0  in[0], send to 3 0 1\n"
+            "   1  out[0] = finish(from 0 + from 1 + in[0] + from 3)\n");
+}
+
+TEST(Lower, NeedsNoScratchForAnyAlgorithm) {
+  for (const Algorithm& algorithm : catalog())
+    for (const Plan& plan : plans_of(algorithm, {.rank = 0, .n = 7, .root = 0, .pipeline = 3, .host_of = {}}))
+      EXPECT_EQ(plan.shape.scratch, 0u) << algorithm.name;
+}
+
+TEST(Lower, KeepsSumsOnTheirWayOutOfMemory) {
+  EXPECT_EQ(lowered(Collective::all_reduce, "ring", 0, 3),
+            "   0  in[0], send to 1\n"
+            "   1  from 2 + in[2], send to 1\n"
+            "   2  out[1] = finish(from 2 + in[1]), send to 1\n"
+            "   3  out[0] = from 2, send to 1\n"
+            "   4  out[2] = from 2\n");
+}
+
+TEST(Lower, AddsAllChildrenOfATreeInOnePass) {
+  EXPECT_EQ(lowered(Collective::all_reduce, "tree", 0, 8),
+            "   0  out[0] = finish(in[0] + from 1 + from 2 + from 4), send to 4 2 1\n");
+  EXPECT_EQ(lowered(Collective::all_reduce, "tree", 4, 8),
+            "   0  in[0] + from 5 + from 6, send to 0\n"
+            "   1  out[0] = from 0, send to 6 5\n");
+}
+
+TEST(Lower, CopiesWhileItSendsAndNotInPlace) {
+  EXPECT_EQ(lowered(Collective::broadcast, "direct", 0, 3), "   0  out[0] = in[0], send to 1 2\n");
+  EXPECT_EQ(lowered(Collective::broadcast, "direct", 0, 3, true), "   0  out[0], send to 1 2\n");
+  EXPECT_EQ(lowered(Collective::broadcast, "direct", 0, 1, true), "");
+}
+
+TEST(Lower, KeepsAStoreThatIsReadLater) {
+  const Schedule schedule = {{Verb::recv, false, 1, {}, {}, scratch(0)},
+                             {Verb::copy, false, 0, scratch(0), {}, out(0)},
+                             {Verb::send, false, 1, in(0), {}, {}},
+                             {Verb::send, false, 1, scratch(0), {}, {}}};
+  const Plan plan = lower(schedule, {1, 1, 1, 1}, "", false);
+  EXPECT_EQ(to_text(plan),
+            "   0  scratch[0] = from 1\n"
+            "   1  out[0] = scratch[0]\n"
+            "   2  in[0], send to 1\n"
+            "   3  scratch[0], send to 1\n");
+  EXPECT_EQ(plan.shape.scratch, 1u);
+}
+
+TEST(Lower, NeverSendsTwiceToOnePeerInOneStep) {
+  const Schedule schedule = {{Verb::send, false, 1, in(0), {}, {}}, {Verb::send, false, 1, in(0), {}, {}}};
+  EXPECT_EQ(lower(schedule, {1, 1, 0, 1}, "", false).steps.size(), 2u);
+}
+
+TEST(Lower, RefusesASumOfTwoLocalSlicesWithASentence) {
+  const Schedule schedule = {{Verb::reduce, false, 0, in(0), scratch(0), out(0)}};
+  try {
+    lower(schedule, {1, 1, 1, 1}, "", false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::unsupported);
+    EXPECT_NE(std::string(error.what()).find("reduce out[0] = in[0] + scratch[0]"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tutti
