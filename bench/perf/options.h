@@ -1,0 +1,81 @@
+// What tutti-perf is asked to measure: options, names, and the list of cases that follows from them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tutti/tutti.h>
+
+namespace tutti::perf {
+
+enum class Operation { all_reduce, broadcast, sendrecv, barrier };
+std::string_view name(Operation operation);
+
+// An element type under nccl-tests' name (float, half, …); Tutti's own names (float32, …) are understood too.
+struct Type {
+  tuttiDataType_t type;
+  std::string_view name;
+  std::string_view other_name;
+  size_t bytes;
+  int exponent_bits, mantissa_bits;  // 0, 0 for integers
+  bool is_signed;
+};
+std::span<const Type> all_types();
+
+struct Operator {
+  tuttiRedOp_t op;
+  std::string_view name;
+};
+std::span<const Operator> all_operators();
+
+// Which of the ranks' times is reported: nccl-tests' -a.
+enum class Average { rank_0 = 0, mean = 1, min = 2, max = 3 };
+
+struct Options {
+  Operation operation = Operation::all_reduce;
+  size_t min_bytes = 8, max_bytes = 64 << 20, step_bytes = 0;  // step_bytes 0: by factor
+  size_t factor = 2;
+  int iterations = 0;  // 0: chosen for each size
+  int warmup = 5;
+  int grouped = 1;     // operations in one group, -m
+  int checks = 1;      // checked runs for each case, 0: none
+  Average average = Average::max;
+  std::vector<Type> types;
+  std::vector<Operator> operators;
+  int root = 0;  // -1: all
+  int threads = 1, local = 0;  // local 0: from the environment
+  bool bind = false, stream = false, blocking = false, percentiles = false;
+  int timeout_s = 0;  // 0: the library's default
+  std::string json_file, csv_file, plot_file;
+};
+
+// A wrong command line; what() names option and value.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// nullopt where only help or the version was asked for: `text` is then what to print.
+// Throws UsageError.
+std::optional<Options> parse_options(int argc, const char* const* argv, std::string& text);
+
+// A size as nccl-tests writes it: 8, 64K, 1M, 2G (powers of 1024). nullopt where it is none.
+std::optional<size_t> parse_size(std::string_view text);
+
+// One line of the table.
+struct Case {
+  size_t bytes = 0, count = 0;
+  Type type{};
+  std::optional<Operator> op;  // for reductions
+  int root = -1;               // where there is one
+};
+
+// In the order of the table. Throws UsageError (a root that no rank has).
+std::vector<Case> make_cases(const Options& options, int ranks);
+
+}  // namespace tutti::perf

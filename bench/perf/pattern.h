@@ -1,0 +1,55 @@
+// The data that tutti-perf sends and what must come out: small whole numbers, so that every type and operator is exact
+// in whatever order ranks are added.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "bench/perf/options.h"
+
+namespace tutti::perf {
+
+// Data repeats after so many elements. A prime: a piece that lands at a wrong place is seen, as pieces do not begin at
+// multiples of it.
+inline constexpr size_t period = 1021;
+
+// One period of a buffer.
+using Period = std::vector<std::byte>;
+
+// What `rank` of `ranks` puts in, in run `seed`. Without an operator: any bytes.
+Period input_period(const Type& type, const std::optional<Operator>& op, int ranks, int rank, uint64_t seed);
+// What a reduction over all ranks gives.
+Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed);
+
+// The whole number `value` as an element. Exact only for what the type can hold; integers wrap.
+void encode(const Type& type, int64_t value, std::byte* element);
+
+void fill(std::span<std::byte> buffer, const Period& period_bytes);
+// Elements of `element_bytes` that differ.
+size_t count_wrong(std::span<const std::byte> buffer, const Period& period_bytes, size_t element_bytes);
+
+// Memory for `bytes` bytes with watched bytes on both sides.
+class WatchedBuffer {
+ public:
+  static constexpr size_t margin_bytes = 4096;
+  explicit WatchedBuffer(size_t bytes);
+  // The first `bytes` bytes; what follows is watched from now on. bytes must not exceed the size.
+  std::span<std::byte> use(size_t bytes);
+  // The bytes in use, as they are now.
+  std::span<const std::byte> look() const { return {memory_.get() + margin_bytes, used_}; }
+  // Watched bytes (up to a margin on each side) that are no longer as they were.
+  size_t count_touched() const;
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const;
+  };
+  size_t bytes_ = 0, used_ = 0;
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,14 @@
+// One rank's whole run: heading, cases, summary, files.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include "bench/perf/options.h"
+
+namespace tutti::perf {
+
+// Takes over `comm`, which all ranks have joined; every rank calls it. Rank 0 prints. Returns the exit code.
+// Throws LibraryError, UsageError, std::bad_alloc, std::runtime_error (a file); the other ranks then end as well.
+int run_session(const Options& options, tuttiComm_t comm);
+
+}  // namespace tutti::perf

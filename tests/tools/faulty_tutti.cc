@@ -1,0 +1,145 @@
+// A stand-in for the library, for ranks that are threads of one process, which makes the mistake that FAULT names: to
+// see that tutti-perf notices. FAULT: wrong_value, beyond_end, input_changed, late_value, refuse, or nothing.
+#include <tutti/tutti.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+struct Meeting {
+  explicit Meeting(int n) : ranks(n), barrier(n), send(size_t(n)), calls(size_t(n)) {}
+  int ranks;
+  std::barrier<> barrier;
+  std::vector<const void*> send;
+  std::vector<int> calls;
+};
+
+struct tuttiComm {
+  std::shared_ptr<Meeting> meeting;
+  int rank;
+};
+
+namespace {
+
+std::mutex mutex;
+std::shared_ptr<Meeting> current;
+
+bool fault(const char* name) {
+  const char* value = std::getenv("FAULT");
+  return value != nullptr && std::string(value) == name;
+}
+
+template <typename T>
+void reduce(Meeting& meeting, T* out, size_t count, tuttiRedOp_t op) {
+  for (size_t i = 0; i < count; ++i) {
+    T sum = static_cast<const T*>(meeting.send[0])[i];
+    for (int r = 1; r < meeting.ranks; ++r) {
+      const T other = static_cast<const T*>(meeting.send[size_t(r)])[i];
+      if (op == tuttiMax) sum = std::max(sum, other);
+      else if (op == tuttiMin) sum = std::min(sum, other);
+      else if (op == tuttiProd) sum *= other;
+      else sum += other;
+    }
+    out[i] = op == tuttiAvg ? sum / T(meeting.ranks) : sum;
+  }
+}
+
+// Mistakes are made in large operations only: the small ones carry tutti-perf's own results.
+void spoil(const tuttiComm& comm, void* recv, const void* send, size_t bytes) {
+  if (bytes < 1024 || comm.rank != comm.meeting->ranks - 1) return;
+  if (fault("wrong_value")) static_cast<unsigned char*>(recv)[bytes / 2] ^= 1;
+  if (fault("beyond_end")) static_cast<unsigned char*>(recv)[bytes] ^= 1;
+  if (fault("input_changed") && send != recv) *static_cast<unsigned char*>(const_cast<void*>(send)) ^= 1;
+  if (fault("late_value") && comm.meeting->calls[size_t(comm.rank)]++ % 2 == 0)
+    static_cast<unsigned char*>(recv)[0] ^= 1;
+}
+
+}  // namespace
+
+size_t tuttiTypeSize(tuttiDataType_t type) {
+  constexpr size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+  return sizes[type];
+}
+
+tuttiResult_t tuttiGetUniqueId(tuttiUniqueId*) {
+  current.reset();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int ranks, tuttiUniqueId, int rank, const tuttiConfig_t*) {
+  const std::lock_guard lock(mutex);
+  if (!current) current = std::make_shared<Meeting>(ranks);
+  *comm = new tuttiComm{current, rank};
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t) {
+  comm->meeting->barrier.arrive_and_wait();
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiAllReduce(const void* send, void* recv, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+  const size_t bytes = count * tuttiTypeSize(type);
+  if (fault("refuse") && bytes >= 1024) return tuttiTimeout;
+  std::vector<std::byte> result(bytes + 1);
+  comm->meeting->send[size_t(comm->rank)] = send;
+  tuttiBarrier(comm, stream);
+  if (type == tuttiFloat32) reduce(*comm->meeting, reinterpret_cast<float*>(result.data()), count, op);
+  else if (type == tuttiFloat64) reduce(*comm->meeting, reinterpret_cast<double*>(result.data()), count, op);
+  else if (type == tuttiInt32) reduce(*comm->meeting, reinterpret_cast<int32_t*>(result.data()), count, op);
+  else return tuttiUnsupported;
+  tuttiBarrier(comm, stream);
+  std::memcpy(recv, result.data(), bytes);
+  spoil(*comm, recv, send, bytes);
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiBroadcast(const void* send, void* recv, size_t count, tuttiDataType_t type, int root,
+                             tuttiComm_t comm, tuttiStream_t stream) {
+  comm->meeting->send[size_t(comm->rank)] = send;
+  tuttiBarrier(comm, stream);
+  const void* from = comm->meeting->send[size_t(root)];
+  if (recv != from) std::memcpy(recv, from, count * tuttiTypeSize(type));
+  tuttiBarrier(comm, stream);
+  spoil(*comm, recv, send, count * tuttiTypeSize(type));
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiSend(const void* send, size_t, tuttiDataType_t, int, tuttiComm_t comm, tuttiStream_t) {
+  comm->meeting->send[size_t(comm->rank)] = send;
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiRecv(void* recv, size_t count, tuttiDataType_t type, int peer, tuttiComm_t comm, tuttiStream_t s) {
+  tuttiBarrier(comm, s);
+  std::memcpy(recv, comm->meeting->send[size_t(peer)], count * tuttiTypeSize(type));
+  tuttiBarrier(comm, s);
+  spoil(*comm, recv, comm->meeting->send[size_t(comm->rank)], count * tuttiTypeSize(type));
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
+  delete comm;
+  return tuttiSuccess;
+}
+tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) { return *rank = comm->rank, tuttiSuccess; }
+tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) { return *count = comm->meeting->ranks, tuttiSuccess; }
+tuttiResult_t tuttiCommTransport(tuttiComm_t, int, const char** name) { return *name = "threads", tuttiSuccess; }
+tuttiResult_t tuttiCommAlgorithm(tuttiComm_t, const char*, size_t, const char** n) { return *n = "naive", tuttiSuccess; }
+tuttiResult_t tuttiGetVersion(int* version) { return *version = TUTTI_VERSION, tuttiSuccess; }
+const char* tuttiGetErrorString(tuttiResult_t) { return "the phrase"; }
+const char* tuttiGetLastError(tuttiComm_t) { return "the sentence"; }
+tuttiResult_t tuttiCommAbort(tuttiComm_t) { return tuttiSuccess; }
+tuttiResult_t tuttiCommInitEnv(tuttiComm_t*, const tuttiConfig_t*) { return tuttiUnsupported; }
+tuttiResult_t tuttiEnvRank(int*, int*, int*) { return tuttiInvalidUsage; }
+tuttiResult_t tuttiGroupStart() { return tuttiSuccess; }
+tuttiResult_t tuttiGroupEnd() { return tuttiSuccess; }
+tuttiResult_t tuttiStreamCreate(tuttiStream_t*) { return tuttiUnsupported; }
+tuttiResult_t tuttiStreamSynchronize(tuttiStream_t) { return tuttiUnsupported; }
+tuttiResult_t tuttiStreamDestroy(tuttiStream_t) { return tuttiSuccess; }
