@@ -32,6 +32,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_SHM_SLOT_BYTES", bytes, "256K", "Bytes of one shared-memory message slot, a multiple of 4096."},
     {"TUTTI_SILENCE_MS", integer, "10000", "A process whose control link is silent for so many ms is given up."},
     {"TUTTI_SPIN_US", integer, "", "Microseconds to spin before sleeping; unset: chosen from cores and ranks."},
+    {"TUTTI_TCP_MESSAGE_BYTES", bytes, "256K", "Largest message of a TCP connection; the ranks agree on the least."},
     {"TUTTI_TIMEOUT_MS", integer, "300000", "Deadline of an operation and of the set-up, in ms."},
     {"TUTTI_TRANSPORT", text, "", "Transports that may be used, comma-separated: shm, tcp; unset: all."},
     {"WORLD_SIZE", integer, "", "Number of ranks, as torchrun and tutti-run set it."},

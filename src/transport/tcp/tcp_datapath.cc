@@ -1,0 +1,343 @@
+// The TCP transport's data path: moving messages between memory and sockets. No allocation; a system call moves bytes,
+// or asks the kernel which sockets can.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "transport/tcp/tcp_endpoint.h"
+
+namespace tutti {
+namespace {
+
+constexpr int events_max = 64;          // taken from the kernel by one call; the rest come with the next
+constexpr unsigned patience = 16;       // asks in vain before an endpoint tries again, whatever the kernel said
+constexpr unsigned idle_rounds = 32;    // rounds without movement before everything that arrived is read ahead
+constexpr unsigned blocked_rounds = 4;  // the same while a socket takes no more: the peers may wait for our reading
+
+void put(std::byte* to, const std::byte* from, size_t bytes) noexcept {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace
+
+// --- Faults.
+
+Status TcpEndpoint::fail(FaultKind kind, int error_number, const TcpHeader& received) noexcept {
+  fault_ = {kind, error_number, received.signature, received.bytes};
+  return Status::failed;
+}
+
+Status TcpEndpoint::fail_errno(int error_number) noexcept {
+  const bool gone = error_number == ECONNRESET || error_number == EPIPE;
+  return fail(gone ? FaultKind::closed : FaultKind::system, error_number);
+}
+
+// --- Sending.
+
+Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  const Status staged = write_staged();
+  if (staged != Status::done) return staged;
+  if (bytes > message_bytes_max_) return fail(FaultKind::system, EMSGSIZE);
+  if (blocked_) return write_refused();
+  const TcpHeader header{bytes, signature};
+  const ssize_t n = write_message(header, data, bytes, bytes_done);
+  if (n < 0) return errno == EAGAIN || errno == EINTR ? written_short() : fail_errno(errno);
+  transport_.moved();
+  const size_t of_header = std::min(size_t(n), sizeof header - header_sent_);
+  header_sent_ += of_header;
+  bytes_done += size_t(n) - of_header;
+  if (header_sent_ < sizeof header || bytes_done < bytes) return written_short();
+  header_sent_ = 0;
+  return Status::done;
+}
+
+ssize_t TcpEndpoint::write_message(const TcpHeader& header, const std::byte* data, size_t bytes,
+                                   size_t bytes_done) noexcept {
+  if (bytes <= tcp_small_bytes && header_sent_ == 0) {
+    std::byte together[sizeof header + tcp_small_bytes];
+    std::memcpy(together, &header, sizeof header);
+    put(together + sizeof header, data, bytes);
+    return ::send(socket_.get(), together, sizeof header + bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  iovec parts[2] = {
+      {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&header)) + header_sent_,
+       sizeof header - header_sent_},
+      {const_cast<std::byte*>(data) + bytes_done, bytes - bytes_done},
+  };
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// done: nothing committed is left in this process.
+Status TcpEndpoint::write_staged() noexcept {
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  while (out_ != out_end_) {
+    if (blocked_) return write_refused();
+    const ssize_t n = ::send(socket_.get(), out_, size_t(out_end_ - out_), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) return errno == EAGAIN || errno == EINTR ? written_short() : fail_errno(errno);
+    transport_.moved();
+    out_ += n;
+    if (out_ != out_end_) return written_short();
+  }
+  return Status::done;
+}
+
+// The kernel took less than it was given: it will say when it has room.
+Status TcpEndpoint::written_short() noexcept {
+  if (!blocked_) transport_.blocked(+1);
+  blocked_ = true;
+  return Status::again;
+}
+
+// A caller that asks this endpoint only, and never the transport, is served too: the peer may be waiting until what it
+// sent has been read.
+Status TcpEndpoint::write_refused() noexcept {
+  if (++refusals_ % patience == 0) {
+    on_writable();
+    transport_.progress();
+  }
+  return Status::again;
+}
+
+std::byte* TcpEndpoint::reserve(size_t bytes) noexcept {
+  if (write_staged() != Status::done) return nullptr;
+  if (bytes > message_bytes_max_) {
+    fail(FaultKind::system, EMSGSIZE);
+    return nullptr;
+  }
+  return staging_;
+}
+
+void TcpEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
+  const TcpHeader header{bytes, signature};
+  std::memcpy(staging_ - sizeof header, &header, sizeof header);
+  out_ = staging_ - sizeof header;
+  out_end_ = staging_ + bytes;
+  write_staged();
+}
+
+Status TcpEndpoint::flush() noexcept { return write_staged(); }
+
+void TcpEndpoint::on_writable() noexcept {
+  if (blocked_) transport_.blocked(-1);
+  blocked_ = false;
+  if (out_ != out_end_) write_staged();
+}
+
+// --- Receiving.
+
+Status TcpEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  const TcpHeader expected{bytes, signature};
+  if (staged_ > 0) {
+    const Slot& slot = slots_[size_t(first_)];
+    if (slot.header != expected) return fail(FaultKind::mismatch, 0, slot.header);
+    put(data, slot.payload, bytes);
+    bytes_done = bytes;
+    drop_first();
+    return Status::done;
+  }
+  if (filling_) {
+    // A part of it was read ahead; the rest goes to the caller's memory.
+    if (header_done_ == sizeof header_ && header_ != expected) return fail(FaultKind::mismatch, 0, header_);
+    put(data, filled_slot().payload, payload_done_);
+    filling_ = false;
+  }
+  direct_ = true;
+  const Status status = advance(data, &expected);
+  bytes_done = payload_done_;
+  if (status == Status::done) end_message();
+  return status;
+}
+
+Status TcpEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  const TcpHeader expected{bytes, signature};
+  if (staged_ == 0) {
+    if (bytes > message_bytes_max_) return fail(FaultKind::system, EMSGSIZE);
+    filling_ = true;
+    const Status status = advance(filled_slot().payload, &expected);
+    if (status != Status::done) return status;
+    stage_filled();
+  }
+  const Slot& slot = slots_[size_t(first_)];
+  if (slot.header != expected) return fail(FaultKind::mismatch, 0, slot.header);
+  data = slot.payload;
+  return Status::done;
+}
+
+void TcpEndpoint::release() noexcept { drop_first(); }
+
+void TcpEndpoint::end_message() noexcept {
+  header_done_ = payload_done_ = 0;
+  direct_ = filling_ = false;
+}
+
+void TcpEndpoint::stage_filled() noexcept {
+  filled_slot().header = header_;
+  ++staged_;
+  end_message();
+}
+
+// The first slot is taken again as soon as it can be: its lines are in the cache.
+void TcpEndpoint::drop_first() noexcept {
+  --staged_;
+  first_ = staged_ > 0 || filling_ ? first_ ^ 1 : 0;
+}
+
+// Reads whole messages into free slots, so that peers that wait for room get on.
+void TcpEndpoint::read_ahead() noexcept {
+  if (direct_ || fault_.kind != FaultKind::none) return;
+  while (staged_ < tcp_slots && (readable_ || inbox_begin_ != inbox_end_)) {
+    filling_ = true;
+    if (advance(filled_slot().payload, nullptr) != Status::done) return;
+    stage_filled();
+  }
+}
+
+void TcpEndpoint::on_readable(bool ended) noexcept {
+  readable_ = true;
+  ended_ |= ended;
+}
+
+// Brings the message at the head of the stream forward, from the inbox first and then from the socket; `payload` is its
+// place. With `expected`, a caller asked for it: a difference or the stream's end is a fault. Without, it is read
+// ahead: nothing is a fault yet, and failed says that no more can be read.
+Status TcpEndpoint::advance(std::byte* payload, const TcpHeader* expected) noexcept {
+  for (bool first = true;; first = false) {
+    take_header();
+    if (header_done_ == sizeof header_) {
+      if (expected != nullptr && header_ != *expected) return fail(FaultKind::mismatch, 0, header_);
+      if (header_.bytes > message_bytes_max_ && filling_) {
+        return expected != nullptr ? fail(FaultKind::mismatch, 0, header_) : Status::failed;
+      }
+      take_payload(payload);
+      if (payload_done_ == header_.bytes) return Status::done;
+    }
+    if (stream_end_.kind != FaultKind::none) {
+      if (expected != nullptr) fault_ = stream_end_;
+      return Status::failed;
+    }
+    // A read that came back short emptied the socket: another one now would be in vain.
+    if (first ? !worth_reading(expected != nullptr) : !readable_) return Status::again;
+    if (!read(payload, expected)) return Status::again;
+  }
+}
+
+void TcpEndpoint::take_header() noexcept {
+  const size_t n = std::min(sizeof header_ - header_done_, inbox_end_ - inbox_begin_);
+  std::memcpy(reinterpret_cast<std::byte*>(&header_) + header_done_, inbox_ + inbox_begin_, n);
+  header_done_ += n;
+  inbox_begin_ += n;
+}
+
+void TcpEndpoint::take_payload(std::byte* payload) noexcept {
+  const size_t n = std::min(size_t(header_.bytes) - payload_done_, inbox_end_ - inbox_begin_);
+  put(payload + payload_done_, inbox_ + inbox_begin_, n);
+  payload_done_ += n;
+  inbox_begin_ += n;
+}
+
+bool TcpEndpoint::worth_reading(bool asked) noexcept {
+  if (readable_ || ended_) return true;
+  if (!asked) return false;
+  if (!found_empty_) return true;
+  wait_in_round();
+  return transport_.few_wait() || ++refusals_ % patience == 0;
+}
+
+void TcpEndpoint::wait_in_round() noexcept {
+  if (waits_in_round_ != transport_.round()) transport_.one_waits();
+  waits_in_round_ = transport_.round();
+}
+
+// One read of the socket into all places where its next bytes belong; the inbox is empty. False: it had nothing.
+bool TcpEndpoint::read(std::byte* payload, const TcpHeader* expected) noexcept {
+  // Of a header that has not come yet, the caller's word is taken; were it wrong, the endpoint would fail and what was
+  // written to the caller's memory would not matter.
+  const bool known = header_done_ == sizeof header_;
+  const bool guess = expected != nullptr && expected->bytes > tcp_small_bytes;
+  const size_t bytes = known ? header_.bytes : guess ? expected->bytes : 0;
+  const size_t of_header = bytes == 0 ? 0 : sizeof header_ - header_done_;
+  const size_t of_payload = bytes == 0 ? 0 : bytes - payload_done_;
+  iovec parts[3] = {{reinterpret_cast<std::byte*>(&header_) + header_done_, of_header},
+                    {payload + payload_done_, of_payload},
+                    {inbox_, tcp_inbox_bytes}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 3;
+  const ssize_t n = bytes == 0 ? ::recv(socket_.get(), inbox_, tcp_inbox_bytes, MSG_DONTWAIT)
+                               : ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+  found_empty_ = n <= 0;
+  if (n <= 0) {
+    readable_ = false;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+      ended_ = false;
+      if (expected != nullptr) wait_in_round();
+      return false;
+    }
+    const bool gone = n == 0 || errno == ECONNRESET || errno == EPIPE;
+    stream_end_ = {gone ? FaultKind::closed : FaultKind::system, n == 0 ? 0 : errno, 0, 0};
+    return true;
+  }
+  transport_.moved();
+  readable_ = ended_ || size_t(n) == of_header + of_payload + tcp_inbox_bytes;
+  const size_t to_header = std::min(size_t(n), of_header);
+  const size_t to_payload = std::min(size_t(n) - to_header, of_payload);
+  header_done_ += to_header;
+  payload_done_ += to_payload;
+  inbox_begin_ = 0;
+  inbox_end_ = size_t(n) - to_header - to_payload;
+  return true;
+}
+
+// --- The transport.
+
+void TcpTransport::progress() noexcept {
+  ++round_;
+  ++idle_;
+  const bool stuck = idle_ % (blocked_ > 0 ? blocked_rounds : idle_rounds) == 0;
+  if (waiting_ > 1 || blocked_ > 0 || stuck) look();
+  few_wait_ = waiting_ <= 1;
+  waiting_ = 0;
+  if (stuck) read_ahead();
+}
+
+// Asks the kernel what changed since it was last asked.
+void TcpTransport::look() noexcept {
+  epoll_event events[events_max];
+  const int arrived = ::epoll_wait(arrivals_.get(), events, events_max, 0);
+  for (int i = 0; i < arrived; ++i)
+    static_cast<TcpEndpoint*>(events[i].data.ptr)
+        ->on_readable((events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+  if (blocked_ == 0) return;
+  const int with_room = ::epoll_wait(room_.get(), events, events_max, 0);
+  for (int i = 0; i < with_room; ++i) static_cast<TcpEndpoint*>(events[i].data.ptr)->on_writable();
+}
+
+void TcpTransport::read_ahead() noexcept {
+  for (const std::unique_ptr<TcpEndpoint>& endpoint : endpoints_)
+    if (endpoint) endpoint->read_ahead();
+}
+
+// The sets watch always; what is left to do is to take in what they told and nobody asked for.
+void TcpTransport::arm() noexcept {
+  look();
+  read_ahead();
+}
+
+void TcpTransport::disarm() noexcept { look(); }
+
+size_t TcpTransport::poll_fds(std::span<pollfd> space) noexcept {
+  size_t n = 0;
+  if (n < space.size()) space[n++] = {arrivals_.get(), POLLIN, 0};
+  if (blocked_ > 0 && n < space.size()) space[n++] = {room_.get(), POLLIN, 0};
+  return n;
+}
+
+}  // namespace tutti
