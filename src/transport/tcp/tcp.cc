@@ -65,10 +65,10 @@ void prepare(int socket, const TcpOptions& options) {
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0)
     throw system_error("asking a connection for its address", errno);
   if (address.ss_family != AF_UNIX) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "setting TCP_NODELAY");
-  if (options.socket_buffer_bytes > 0) {
-    set_option(socket, SOL_SOCKET, SO_SNDBUF, options.socket_buffer_bytes, "setting SO_SNDBUF");
-    set_option(socket, SOL_SOCKET, SO_RCVBUF, options.socket_buffer_bytes, "setting SO_RCVBUF");
-  }
+  if (options.send_buffer_bytes > 0)
+    set_option(socket, SOL_SOCKET, SO_SNDBUF, options.send_buffer_bytes, "setting SO_SNDBUF");
+  if (options.receive_buffer_bytes > 0)
+    set_option(socket, SOL_SOCKET, SO_RCVBUF, options.receive_buffer_bytes, "setting SO_RCVBUF");
 }
 
 size_t count_valid(const std::vector<Fd>& sockets) {

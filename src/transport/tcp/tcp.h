@@ -22,7 +22,9 @@ struct TcpOptions {
   // ignored.
   std::vector<bool> peers;
   size_t message_bytes_max = 0;  // 0: TUTTI_TCP_MESSAGE_BYTES; at least 64. The ranks agree on the least
-  int socket_buffer_bytes = 0;   // SO_SNDBUF and SO_RCVBUF; 0: the kernel sizes them, which measured fastest
+  // SO_SNDBUF and SO_RCVBUF; 0: the kernel sizes them, which measured fastest.
+  int send_buffer_bytes = 0;
+  int receive_buffer_bytes = 0;
 };
 
 // Connects to all peers wished for. Collective: every rank of the communicator calls it, also those with no such peer.

@@ -41,7 +41,7 @@ Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   const Status staged = write_staged();
   if (staged != Status::done) return staged;
   if (bytes > message_bytes_max_) return fail(FaultKind::system, EMSGSIZE);
-  if (blocked_) return write_refused();
+  if (!may_write()) return Status::again;
   const TcpHeader header{bytes, signature};
   const ssize_t n = write_message(header, data, bytes, bytes_done);
   if (n < 0) return errno == EAGAIN || errno == EINTR ? written_short() : fail_errno(errno);
@@ -77,7 +77,7 @@ ssize_t TcpEndpoint::write_message(const TcpHeader& header, const std::byte* dat
 Status TcpEndpoint::write_staged() noexcept {
   if (fault_.kind != FaultKind::none) return Status::failed;
   while (out_ != out_end_) {
-    if (blocked_) return write_refused();
+    if (!may_write()) return Status::again;
     const ssize_t n = ::send(socket_.get(), out_, size_t(out_end_ - out_), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (n < 0) return errno == EAGAIN || errno == EINTR ? written_short() : fail_errno(errno);
     transport_.moved();
@@ -94,14 +94,13 @@ Status TcpEndpoint::written_short() noexcept {
   return Status::again;
 }
 
-// A caller that asks this endpoint only, and never the transport, is served too: the peer may be waiting until what it
-// sent has been read.
-Status TcpEndpoint::write_refused() noexcept {
-  if (++refusals_ % patience == 0) {
-    on_writable();
-    transport_.progress();
-  }
-  return Status::again;
+// Whether to try. A caller that asks this endpoint only, and never the transport, is served too: the peer may be
+// waiting until what it sent has been read.
+bool TcpEndpoint::may_write() noexcept {
+  if (!blocked_) return true;
+  if (++refusals_ % patience != 0) return false;
+  transport_.progress();
+  return true;
 }
 
 std::byte* TcpEndpoint::reserve(size_t bytes) noexcept {
@@ -308,8 +307,9 @@ void TcpTransport::progress() noexcept {
   if (stuck) read_ahead();
 }
 
-// Asks the kernel what changed since it was last asked.
+// Asks the kernel what changed since it was last asked. Not while armed: then news is kept for poll().
 void TcpTransport::look() noexcept {
+  if (armed_) return;
   epoll_event events[events_max];
   const int arrived = ::epoll_wait(arrivals_.get(), events, events_max, 0);
   for (int i = 0; i < arrived; ++i)
@@ -329,9 +329,13 @@ void TcpTransport::read_ahead() noexcept {
 void TcpTransport::arm() noexcept {
   look();
   read_ahead();
+  armed_ = true;
 }
 
-void TcpTransport::disarm() noexcept { look(); }
+void TcpTransport::disarm() noexcept {
+  armed_ = false;
+  look();
+}
 
 size_t TcpTransport::poll_fds(std::span<pollfd> space) noexcept {
   size_t n = 0;

@@ -82,7 +82,7 @@ class TcpEndpoint final : public Endpoint {
 
   Status write_staged() noexcept;
   ssize_t write_message(const TcpHeader& header, const std::byte* data, size_t bytes, size_t bytes_done) noexcept;
-  Status write_refused() noexcept;
+  bool may_write() noexcept;
   Status written_short() noexcept;
   Status fail(FaultKind kind, int error_number = 0, const TcpHeader& received = {}) noexcept;
   Status fail_errno(int error_number) noexcept;
@@ -170,6 +170,7 @@ class TcpTransport final : public Transport {
   unsigned idle_ = 0;    // rounds since bytes moved
   int waiting_ = 0;      // endpoints that were asked in vain in this round
   int blocked_ = 0;      // endpoints whose socket takes no more
+  bool armed_ = false;   // between arm() and disarm()
   bool few_wait_ = true; // at most one was asked in vain in the last round
 };
 
