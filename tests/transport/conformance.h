@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -44,7 +43,6 @@ struct TransportCase {
   std::function<std::unique_ptr<TransportSet>(int ranks, int channels)> make;
   bool threads = true;  // each rank may be driven by a thread of its own
   bool sleeps = true;   // arm(), poll on poll_fds(), disarm() work in real time
-  uint64_t handshakes = 100'000;  // of the test for lost wake-ups: fewer where each costs system calls
   uint64_t handshakes = 20'000;  // of the test that looks for lost wake-ups
 
   friend void PrintTo(const TransportCase& c, std::ostream* out) { *out << c.name; }
