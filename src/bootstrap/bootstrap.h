@@ -24,16 +24,20 @@ namespace tutti {
 using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
+// Two builds join one job only if these are equal; otherwise both say so.
+inline constexpr uint32_t protocol_version = 1;
+
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
   Key key{};
-  // Addresses of the meeting place, tried in order: 16-byte IPv6 or v4-mapped addresses, one port.
+  // Addresses of the meeting place, all tried at once: 16-byte IPv6 or v4-mapped addresses.
   struct Address {
     std::array<unsigned char, 16> ip{};
     uint16_t port = 0;
     uint32_t scope = 0;
   };
   std::vector<Address> addresses;  // 1..address_max
+  uint8_t port_count = 1;          // the meeting place is at one of the ports port .. port + port_count - 1
 
   static constexpr size_t address_max = 3;
 };
@@ -44,14 +48,19 @@ void encode(const JobId& id, std::span<char, 128> bytes);
 JobId decode(std::span<const char, 128> bytes);
 
 // Opens a meeting place in this process on a thread of its own, which ends when all ranks have joined or the deadline
-// has passed. `port` 0: any. Throws Error(system_error). interface_names: comma list or "".
+// has passed. Throws Error(system_error), Error(invalid_usage) where interface_names leaves no interface.
+//
+// interface_names, here and below: "" for all interfaces; "eth0,ib*": those named ('*' at the end stands for anything);
+// "^docker*,virbr0": all but those named.
 JobId open_meeting_place(const std::string& interface_names, TimeNs deadline);
 
 // As above, where address, port and key are agreed beforehand (rank 0 of an environment rendezvous). A port that
-// others hold is skipped: ports port .. port + meeting_ports - 1 are tried, by those who join as well.
+// others hold is skipped: ports port .. port + meeting_ports - 1 are tried, by those who join as well. Listens on all
+// interfaces: `address` is how others reach this host (a name, a forwarded address), which need not be one of its own;
+// the key, not the address, keeps strangers out. Throws Error(system_error) where all those ports are held.
 inline constexpr int meeting_ports = 16;
 void open_meeting_place_at(const std::string& address, uint16_t port, const Key& key, TimeNs deadline);
-// The id that others derive for it.
+// The id that others derive for it. Throws Error(invalid_usage) where `address` is no name or address of a host.
 JobId agreed_meeting_place(const std::string& address, uint16_t port, const Key& key);
 // A key from a text that the launcher gave to all ranks.
 Key derive_key(const std::string& text);
@@ -64,15 +73,20 @@ struct Verdict {
 };
 
 struct BootstrapOptions {
-  std::string interface_names;    // comma list, or "" for all that connect
+  std::string interface_names;         // as at open_meeting_place
   TimeNs timeout_ns = 300 * ns_per_s;  // of each blocking call here
   TimeNs silence_ns = 10 * ns_per_s;   // a rank whose process is silent for so long is given up
+  uint32_t protocol_version = tutti::protocol_version;  // another only to test how versions meet
 };
+
+// Most bytes that one rank gives to one all_gather.
+inline constexpr size_t gather_bytes_max = size_t{8} << 20;
 
 class Bootstrap {
  public:
   // Joins and returns when all have. Throws Error: invalid_usage (a rank twice, different sizes, another version: both
-  // are shown), timeout (names the ranks that did not come), system_error.
+  // are shown; another job's id), timeout (names the ranks that did not come), remote_error (a rank died or failed
+  // while joining), system_error. An error of one rank is told to all that have come.
   static std::unique_ptr<Bootstrap> join(const JobId& id, int rank, int size, const BootstrapOptions& options,
                                          const Log& log);
   virtual ~Bootstrap() = default;
@@ -83,12 +97,16 @@ class Bootstrap {
   // "rank 3 (host a, pid 77)"
   virtual const std::string& describe(int rank) const noexcept = 0;
 
-  // --- Set-up; collective, called by all ranks in the same order; blocking; throw Error.
+  // --- Set-up; collective, called by all ranks in the same order; blocking; one thread at a time; throw Error: the
+  // verdict where there is one or comes. A rank that does not call within timeout_ns makes a verdict that names it.
+
+  // Each rank's bytes, at most gather_bytes_max, by rank.
   virtual std::vector<Bytes> all_gather(std::span<const std::byte> mine) = 0;
   virtual void barrier() = 0;
 
   // Authenticated TCP connections, one per wish, in the order of the wishes. Both ranks of a pair wish for each
-  // other with the same tag; all addresses of both are tried and what connects is used.
+  // other with the same tag; all addresses of both are tried and what connects is used. The sockets are non-blocking,
+  // close on exec, without Nagle's delay. Not collective: only the two of a pair must call, each within timeout_ns.
   struct Wish {
     int peer;
     uint32_t tag;
@@ -104,8 +122,13 @@ class Bootstrap {
   // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.
   virtual void on_verdict(std::function<void()> wake) = 0;
 
-  // Says that this rank will call no more, so that its closed sockets are no death. Does not wait for others.
+  // Says that this rank will call no more, so that its closed sockets are no death. Does not wait for others; the word
+  // is with the kernel on return. The destructor then relays for those who go on until their links are mended, at
+  // most leave_wait_ns_max. A destructor, or an end of the process, without leave is this rank's death to the others.
+  // Where a forked child still holds the sockets, a death is seen by silence only.
   virtual void leave() noexcept = 0;
 };
+
+inline constexpr TimeNs leave_wait_ns_max = 500 * ns_per_ms;
 
 }  // namespace tutti

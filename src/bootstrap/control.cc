@@ -1,0 +1,372 @@
+// The control thread: its loop, its links, its verdict.
+#include "bootstrap/control.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "bootstrap/address.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/sockets.h"
+#include "bootstrap/threads.h"
+
+namespace tutti {
+namespace {
+
+// How long a closing rank waits for its last words to be taken.
+constexpr TimeNs farewell_ns_max = 200 * ns_per_ms;
+
+Fd make_eventfd() {
+  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) throw descriptor_error("cannot make an event descriptor", errno);
+  return fd;
+}
+
+}  // namespace
+
+std::string within(TimeNs ns) { return fmt::format("within {:.1f} s", double(ns) / double(ns_per_s)); }
+
+Control::Control(int rank, int size, const Secret& secret, const BootstrapOptions& options, const Log& log)
+    : rank_(rank), size_(size), secret_(secret), options_(options), log_(log), parent_(Liveness::parent_of(rank)),
+      children_(Liveness::children_of(rank, size)), wakeup_(make_eventfd()),
+      doorkeeper_(listen_everywhere(0, nullptr), secret, options.interface_names, log_),
+      liveness_(rank, size, options.silence_ns, now_ns()), members_(size_t(size)) {
+  port_ = doorkeeper_.port();
+  thread_ = start_thread([this] { run(); });
+}
+
+Control::~Control() {
+  {
+    Lock lock(mutex_);
+    if (liveness_.has_left(rank_))
+      changed_.wait_until(lock, std::chrono::steady_clock::now() + std::chrono::nanoseconds(leave_wait_ns_max),
+                          [&] { return links_.empty() || verdict() != nullptr; });
+    stopping_ = true;
+    stop_relink();
+  }
+  kick();
+  thread_.join();
+  for (Relink& relink : relinks_) relink.thread.join();
+  close_links();
+}
+
+// The last words of a rank that left or failed must arrive before its end: a socket that is closed with something
+// unread would cut them off. So: no more output, then read until the other side has closed too.
+void Control::close_links() noexcept {
+  if (!liveness_.has_left(rank_) && verdict() == nullptr) return;
+  const TimeNs deadline = now_ns() + farewell_ns_max;
+  for (auto& [peer, link] : links_)
+    if (link.flush_until(deadline)) link.finish_output();
+  for (auto& [peer, link] : links_) {
+    try {
+      Frame frame;
+      while (link.receive_until(frame, deadline) == FramedSocket::Received::frame) {
+      }
+    } catch (const std::exception&) {  // out of memory: closed without a farewell
+    }
+  }
+}
+
+void Control::kick() noexcept {
+  const uint64_t one = 1;
+  while (::write(wakeup_.get(), &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+// --- The loop.
+
+void Control::run() noexcept {
+  for (;;) {
+    try {
+      sleep();
+      Lock lock(mutex_);
+      if (stopping_) return;
+      handle(now_ns());
+      changed_.notify_all();
+      call_wake(lock);
+    } catch (const std::exception& error) {
+      log_.error(fmt::format("the control thread met an error: {}", error.what()));
+      fail({Code::internal_error, rank_, fmt::format("the control thread of rank {} failed: {}", rank_, error.what())});
+    }
+  }
+}
+
+void Control::sleep() {
+  std::vector<pollfd> fds;
+  TimeNs wake = 0;
+  {
+    const Lock lock(mutex_);
+    if (stopping_) return;
+    const TimeNs now = now_ns();
+    fds.push_back({wakeup_.get(), POLLIN, 0});
+    doorkeeper_.add_poll_fds(fds);
+    for (const auto& [peer, link] : links_)
+      fds.push_back({link.fd(), short(POLLIN | (link.has_output() ? POLLOUT : 0)), 0});
+    if (meeting_.valid()) fds.push_back({meeting_.fd(), POLLIN, 0});
+    wake = std::min(doorkeeper_.wake_ns(now), now + liveness_.tick_interval_ns());
+    for (const auto& [sequence, round] : rounds_) wake = std::min(wake, round.first_ns + options_.timeout_ns);
+  }
+  poll_until(fds, wake);
+}
+
+void Control::handle(TimeNs now) {
+  uint64_t count = 0;
+  if (::read(wakeup_.get(), &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
+    throw system_error("cannot read an event descriptor", errno);
+  for (Doorkeeper::Guest& guest : doorkeeper_.serve(now)) let_in(std::move(guest), now);
+  std::vector<int> peers;
+  for (auto& [peer, link] : links_) peers.push_back(peer);
+  for (const int peer : peers) read_link(peer, now);
+  read_meeting(now);
+  // After what came is read: a process that was stopped judges nobody by what waited meanwhile.
+  liveness_.tick(now);
+  check_rounds(now);
+  perform();
+}
+
+void Control::let_in(Doorkeeper::Guest guest, TimeNs now) {
+  if (guest.version != secret_.version) {
+    log_.warn(version_sentence(secret_.version, guest.version, guest.address));
+    return;
+  }
+  const int peer = int(guest.hello.rank);
+  if (peer < 0 || peer >= size_ || peer == rank_ || int(guest.hello.size) != size_) return;
+  if (guest.hello.purpose == Purpose::tree) {
+    links_[peer] = FramedSocket(std::move(guest.fd));
+    liveness_.link_opened(peer, now);
+    perform();
+  } else if (guest.hello.purpose == Purpose::data) {
+    if (parked_count_ >= parked_max) {
+      log_.warn(fmt::format("refused a data connection of {}: {} others wait already", liveness_.name(peer),
+                            parked_count_));
+      return;
+    }
+    parked_[{peer, guest.hello.tag}].push_back(std::move(guest.fd));
+    ++parked_count_;
+  }
+}
+
+void Control::read_link(int peer, TimeNs now) {
+  for (;;) {
+    const auto link = links_.find(peer);
+    if (link == links_.end()) return;
+    link->second.flush();
+    const uint64_t before = link->second.bytes_received();
+    Frame frame;
+    FramedSocket::Received received = link->second.receive(frame);
+    if (link->second.bytes_received() != before) liveness_.heard(peer, now);
+    if (received == FramedSocket::Received::again) return;
+    if (received == FramedSocket::Received::frame) {
+      try {
+        take(peer, std::move(frame), now);
+        perform();
+        continue;
+      } catch (const Error& error) {
+        log_.error(fmt::format("{} sent nonsense: {}", liveness_.name(peer), error.what()));
+      }
+    }
+    links_.erase(link);
+    liveness_.link_closed(peer, now);
+    perform();
+    return;
+  }
+}
+
+void Control::take(int peer, Frame frame, TimeNs now) {
+  if (frame.type == FrameType::liveness) {
+    liveness_.message(peer, frame.payload, now);
+  } else if (frame.type == FrameType::result) {
+    const SharedBytes again = make_frame(FrameType::result, frame.payload);
+    for (const int child : children_) send(child, again);
+    take_result(frame.payload);
+  } else if (frame.type == FrameType::gather) {
+    if (parent_ >= 0) return send_up(make_frame(FrameType::gather, frame.payload));
+    ByteReader reader(frame.payload);
+    const uint64_t sequence = reader.u64();
+    const int rank = int(reader.u32());
+    contribute(sequence, rank, reader.blob(), now);
+  }
+}
+
+void Control::read_meeting(TimeNs now) {
+  if (!meeting_.valid()) return;
+  for (Frame frame;;) {
+    const FramedSocket::Received received = meeting_.receive(frame);
+    if (received == FramedSocket::Received::again) return;
+    // Its end alone is no failure: its process is a rank like others, whose death the tree reports.
+    if (received != FramedSocket::Received::frame) return meeting_.close();
+    if (frame.type != FrameType::failure) continue;
+    Failure failure = decode_failure(frame.payload);
+    liveness_.fail({failure.code, failure.rank, std::move(failure.sentence)}, now);
+    perform();
+  }
+}
+
+void Control::call_wake(Lock& lock) {
+  if (verdict() == nullptr || !wake_ || woken_) return;
+  woken_ = true;
+  const std::function<void()> wake = wake_;
+  lock.unlock();
+  wake();
+}
+
+// --- What liveness wants done.
+
+void Control::perform() {
+  for (auto actions = liveness_.take_actions(); !actions.empty(); actions = liveness_.take_actions()) {
+    for (const Liveness::Action& action : actions) {
+      using Kind = Liveness::Action::Kind;
+      if (action.kind == Kind::send) {
+        // A peer that takes nothing needs no second sign of life in its queue.
+        const auto link = links_.find(action.peer);
+        if (link == links_.end() || (Liveness::is_alive(action.message) && link->second.has_output())) continue;
+        send(action.peer, make_frame(FrameType::liveness, action.message));
+      } else if (action.kind == Kind::close) {
+        links_.erase(action.peer);
+      } else if (action.kind == Kind::dial) {
+        relink(action.peer);
+      } else {
+        publish();
+      }
+    }
+  }
+}
+
+void Control::publish() {
+  verdict_.store(liveness_.verdict(), std::memory_order_release);  // pairs with the load in verdict()
+  log_.info("failed: " + liveness_.verdict()->sentence);
+  changed_.notify_all();
+  kick();
+}
+
+// A broken link shows when it is read, after what came before its end.
+void Control::send(int peer, const SharedBytes& frame) {
+  const auto link = links_.find(peer);
+  if (link == links_.end()) return;
+  link->second.queue(frame);
+  link->second.flush();
+}
+
+// Children may be ready before this rank is linked to its own parent.
+void Control::send_up(const SharedBytes& frame) {
+  if (parent_linked_)
+    send(parent_, frame);
+  else
+    early_.push_back(frame);
+}
+
+void Control::stop_relink() {
+  for (Relink& relink : relinks_) relink.stop->store(true, std::memory_order_relaxed);  // pairs with dial's stop
+}
+
+// A parent left: connects to the next, on a thread of its own, since trying addresses takes its time.
+void Control::relink(int peer) {
+  stop_relink();
+  auto stop = std::make_shared<std::atomic<bool>>(false);
+  const Secret secret{secret_.key, members_[size_t(peer)].identity, secret_.version};
+  const Hello hello{Purpose::tree, uint32_t(rank_), uint32_t(size_), 0};
+  auto body = [this, stop, secret, hello, peer, addresses = members_[size_t(peer)].addresses] {
+    DialOptions dialling;
+    dialling.deadline = now_ns() + options_.silence_ns;
+    dialling.hopeless_ns = 0;
+    dialling.stop = [stop] { return stop->load(std::memory_order_relaxed); };
+    DialResult result = dial(addresses, secret, hello, dialling);
+    const Lock lock(mutex_);
+    if (stop->load(std::memory_order_relaxed) || stopping_) return;
+    relinked(peer, std::move(result.fd), int(result.kind), result.error_number);
+  };
+  relinks_.push_back({stop, start_thread(std::move(body))});
+}
+
+void Control::relinked(int peer, Fd fd, int kind, int error_number) {
+  const TimeNs now = now_ns();
+  switch (DialResult::Kind(kind)) {
+    case DialResult::Kind::connected:
+      links_[peer] = FramedSocket(std::move(fd));
+      liveness_.link_opened(peer, now);
+      break;
+    case DialResult::Kind::refused:
+    case DialResult::Kind::stranger: liveness_.link_refused(peer, now); break;
+    case DialResult::Kind::system:
+      liveness_.fail({Code::system_error, rank_,
+                      fmt::format("{} cannot connect to {}: {}", liveness_.name(rank_), liveness_.name(peer),
+                                  descriptor_error("no socket", error_number).what())},
+                     now);
+      break;
+    default: liveness_.link_unreachable(peer, now);
+  }
+  perform();
+  kick();
+}
+
+// --- Calls of other threads.
+
+void Control::know(const Member& member) {
+  const Lock lock(mutex_);
+  members_[size_t(member.rank)] = member;
+  liveness_.set_name(member.rank, member.describe());
+}
+
+Member Control::member(int rank) const {
+  const Lock lock(mutex_);
+  return members_[size_t(rank)];
+}
+
+void Control::adopt_link(int peer, Fd fd) {
+  const Lock lock(mutex_);
+  links_[peer] = FramedSocket(std::move(fd));
+  liveness_.link_opened(peer, now_ns());
+  perform();
+  if (peer == parent_) {
+    parent_linked_ = true;
+    for (const SharedBytes& frame : std::exchange(early_, {})) send(parent_, frame);
+  }
+  kick();
+}
+
+void Control::adopt_meeting(FramedSocket meeting) {
+  const Lock lock(mutex_);
+  meeting_ = std::move(meeting);
+  kick();
+}
+
+void Control::finish_meeting(FrameType last_word, const Bytes& payload) {
+  const Lock lock(mutex_);
+  if (!meeting_.valid()) return;
+  meeting_.queue(make_frame(last_word, payload));
+  meeting_.flush();
+  meeting_.close();
+}
+
+void Control::fail(Verdict verdict) noexcept {
+  try {
+    const Lock lock(mutex_);
+    liveness_.fail(std::move(verdict), now_ns());
+    perform();
+  } catch (const std::exception& error) {
+    log_.error(error.what());
+  }
+}
+
+void Control::leave() noexcept {
+  try {
+    const Lock lock(mutex_);
+    liveness_.leave(now_ns());
+    perform();
+    kick();
+  } catch (const std::exception& error) {
+    log_.error(error.what());
+  }
+}
+
+void Control::on_verdict(std::function<void()> wake) {
+  const Lock lock(mutex_);
+  wake_ = std::move(wake);
+  kick();
+}
+
+}  // namespace tutti

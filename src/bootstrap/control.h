@@ -1,0 +1,137 @@
+// One rank's control thread: its listener, its links in the tree, and what travels over them.
+//
+// One mutex guards everything. The control thread holds it while it handles what came, never while it sleeps; other
+// threads enter with it too, so a verdict or a leave is with the kernel when the call returns. All sockets are
+// non-blocking; what does not fit at once waits in the link's queue for the control thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/doorkeeper.h"
+#include "bootstrap/liveness.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/wire.h"
+
+namespace tutti {
+
+// Data connections that came before they were asked for.
+inline constexpr size_t parked_max = 65536;
+
+class Control {
+ public:
+  // Listens and starts the thread. secret.identity is this rank's.
+  Control(int rank, int size, const Secret& secret, const BootstrapOptions& options, const Log& log);
+  // As bootstrap.h says at leave().
+  ~Control();
+
+  uint16_t port() const noexcept { return port_; }
+
+  // --- Joining, on the joining thread.
+  void know(const Member& member);  // its name and addresses
+  Member member(int rank) const;
+  void adopt_link(int peer, Fd fd);
+  void adopt_meeting(FramedSocket meeting);  // its failures become this rank's verdict
+  void wait_linked(TimeNs deadline);         // to the parent and all children; throws Error
+  void finish_meeting(FrameType last_word, const Bytes& payload);
+
+  // --- Set-up.
+  std::vector<Bytes> all_gather(std::span<const std::byte> mine, TimeNs deadline);
+  // The next data connection that `peer` opened with `tag`.
+  Fd take_data(int peer, uint32_t tag, TimeNs deadline);
+
+  // --- Liveness; any thread.
+  const Verdict* verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }  // pairs: publish()
+  void fail(Verdict verdict) noexcept;
+  void leave() noexcept;
+  void on_verdict(std::function<void()> wake);
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  // An all_gather under way at the root.
+  struct Round {
+    TimeNs first_ns = 0;
+    size_t count = 0;
+    std::vector<std::optional<Bytes>> parts;
+  };
+  struct Relink {
+    std::shared_ptr<std::atomic<bool>> stop;
+    std::thread thread;
+  };
+
+  // The control thread's loop and its parts; all but run() and sleep() hold the mutex.
+  void run() noexcept;
+  void sleep();
+  void handle(TimeNs now);
+  void let_in(Doorkeeper::Guest guest, TimeNs now);
+  void read_link(int peer, TimeNs now);
+  void read_meeting(TimeNs now);
+  void take(int peer, Frame frame, TimeNs now);
+  void call_wake(Lock& lock);
+
+  void perform();
+  void publish();
+  void kick() noexcept;
+  void relink(int peer);
+  void relinked(int peer, Fd fd, int kind, int error_number);
+  void stop_relink();
+  void send(int peer, const SharedBytes& frame);
+  void send_up(const SharedBytes& frame);
+
+  void contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now);
+  void finish_round(uint64_t sequence, Round& round);
+  void take_result(const Bytes& payload);
+  void check_rounds(TimeNs now);
+  bool parent_gone() const;
+  void throw_verdict() const;
+  void throw_accept_error() const;
+  void close_links() noexcept;
+
+  const int rank_;
+  const int size_;
+  const Secret secret_;
+  const BootstrapOptions options_;
+  const Log log_;
+  const int parent_;
+  const std::vector<int> children_;
+  Fd wakeup_;  // an eventfd: look again
+  uint16_t port_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // any of what is below
+  Doorkeeper doorkeeper_;
+  Liveness liveness_;
+  std::atomic<const Verdict*> verdict_{nullptr};
+  std::function<void()> wake_;
+  bool woken_ = false;
+  bool stopping_ = false;
+  std::vector<Member> members_;
+  std::map<int, FramedSocket> links_;
+  bool parent_linked_ = false;      // has been, at least
+  std::vector<SharedBytes> early_;  // for the parent, from before
+  FramedSocket meeting_;
+  std::map<std::pair<int, uint32_t>, std::deque<Fd>> parked_;
+  size_t parked_count_ = 0;
+  uint64_t sequence_ = 0;                             // all_gathers begun here
+  std::map<uint64_t, Round> rounds_;                  // root only
+  std::map<uint64_t, std::vector<Bytes>> results_;    // not yet fetched
+  std::vector<Relink> relinks_;
+  std::thread thread_;
+};
+
+// "within 2.5 s"
+std::string within(TimeNs ns);
+
+}  // namespace tutti

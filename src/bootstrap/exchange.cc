@@ -1,0 +1,178 @@
+// What travels over the control tree during set-up: all_gather (parts go up, the whole comes down), and the waits for
+// links and data connections.
+#include <algorithm>
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "bootstrap/control.h"
+#include "bootstrap/sockets.h"
+
+namespace tutti {
+namespace {
+
+// The root times an all_gather and names who is missing; the others wait a little longer to hear it.
+constexpr TimeNs grace_ns = 2 * ns_per_s;
+
+std::chrono::steady_clock::time_point time_point(TimeNs ns) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace
+
+void Control::throw_verdict() const {
+  if (const Verdict* why = verdict()) throw Error(why->code, why->sentence);
+}
+
+void Control::throw_accept_error() const {
+  if (doorkeeper_.accept_error() != 0)
+    throw descriptor_error(fmt::format("{} cannot accept a connection", liveness_.name(rank_)),
+                           doorkeeper_.accept_error());
+}
+
+void Control::wait_linked(TimeNs deadline) {
+  Lock lock(mutex_);
+  std::vector<int> missing;
+  const auto look = [&] {
+    missing.clear();
+    if (parent_ >= 0 && !links_.contains(parent_)) missing.push_back(parent_);
+    for (const int child : children_)
+      if (!links_.contains(child)) missing.push_back(child);
+    return missing.empty() || verdict() != nullptr || doorkeeper_.accept_error() != 0;
+  };
+  const bool in_time = changed_.wait_until(lock, time_point(deadline), look);
+  throw_verdict();
+  if (missing.empty()) return;
+  throw_accept_error();
+  if (!in_time)
+    throw Error(Code::timeout, fmt::format("{} of {} did not link to {} while joining", rank_list(missing), size_,
+                                           liveness_.name(rank_)));
+}
+
+bool Control::parent_gone() const { return parent_ >= 0 && (liveness_.has_left(parent_) || !links_.contains(parent_)); }
+
+std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs deadline) {
+  if (mine.size() > gather_bytes_max)
+    throw Error(Code::invalid_argument, fmt::format("rank {} gives {} bytes to an all_gather, whose limit is {}", rank_,
+                                                    mine.size(), gather_bytes_max));
+  Lock lock(mutex_);
+  throw_verdict();
+  const uint64_t sequence = sequence_++;
+  if (parent_ < 0) {
+    contribute(sequence, rank_, mine, now_ns());
+    perform();
+  } else {
+    ByteWriter writer;
+    writer.u64(sequence);
+    writer.u32(uint32_t(rank_));
+    writer.blob(mine);
+    send(parent_, make_frame(FrameType::gather, writer.take()));
+  }
+  kick();
+  const auto here = [&] { return results_.contains(sequence) || verdict() != nullptr || parent_gone(); };
+  changed_.wait_until(lock, time_point(deadline + grace_ns), here);
+  if (const auto found = results_.find(sequence); found != results_.end()) {
+    std::vector<Bytes> parts = std::move(found->second);
+    results_.erase(found);
+    return parts;
+  }
+  throw_verdict();
+  if (parent_gone())
+    throw Error(Code::remote_error, fmt::format("{} has left, so set-up exchange {} cannot end",
+                                                liveness_.name(parent_), sequence));
+  throw Error(Code::timeout, fmt::format("set-up exchange {} did not end in time, and rank 0 does not say who is missing",
+                                         sequence));
+}
+
+void Control::contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now) {
+  if (rank < 0 || rank >= size_) throw Error(Code::remote_error, "a part of a rank that does not exist");
+  Round& round = rounds_[sequence];
+  if (round.parts.empty()) {
+    round.parts.resize(size_t(size_));
+    round.first_ns = now;
+  }
+  std::optional<Bytes>& place = round.parts[size_t(rank)];
+  if (place) throw Error(Code::remote_error, fmt::format("rank {} contributes twice", rank));
+  place.emplace(part.begin(), part.end());
+  if (++round.count < size_t(size_)) return;
+  finish_round(sequence, round);
+  rounds_.erase(sequence);
+}
+
+void Control::finish_round(uint64_t sequence, Round& round) {
+  size_t total = 16;
+  for (const std::optional<Bytes>& part : round.parts) total += part->size() + 8;
+  if (total > frame_bytes_max) {
+    liveness_.fail({Code::invalid_argument, rank_,
+                    fmt::format("an all_gather of {} ranks has {} bytes, whose limit is {}", size_, total,
+                                frame_bytes_max)},
+                   now_ns());
+    return;
+  }
+  ByteWriter writer;
+  writer.u64(sequence);
+  std::vector<Bytes>& result = results_[sequence];
+  for (std::optional<Bytes>& part : round.parts) {
+    writer.blob(*part);
+    result.push_back(std::move(*part));
+  }
+  const SharedBytes frame = make_frame(FrameType::result, writer.take());
+  for (const int child : children_) send(child, frame);
+  changed_.notify_all();
+}
+
+void Control::take_result(const Bytes& payload) {
+  ByteReader reader(payload);
+  std::vector<Bytes>& result = results_[reader.u64()];
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::span<const std::byte> part = reader.blob();
+    result.emplace_back(part.begin(), part.end());
+  }
+  changed_.notify_all();
+}
+
+// At the root: who is late, or has left without its part?
+void Control::check_rounds(TimeNs now) {
+  for (const auto& [sequence, round] : rounds_) {
+    std::vector<int> missing, left;
+    for (int rank = 0; rank < size_; ++rank) {
+      if (round.parts[size_t(rank)]) continue;
+      missing.push_back(rank);
+      if (liveness_.has_left(rank)) left.push_back(rank);
+    }
+    if (!left.empty()) {
+      liveness_.fail({Code::remote_error, left.front(), liveness_.name(left.front()) + " has left, others wait for it"},
+                     now);
+      return;
+    }
+    if (now < round.first_ns + options_.timeout_ns) continue;
+    std::string who = missing.size() == 1 ? liveness_.name(missing.front()) : rank_list(missing);
+    liveness_.fail({Code::timeout, missing.size() == 1 ? missing.front() : -1,
+                    fmt::format("{} of {} did not take part in set-up exchange {} {}", who, size_, sequence,
+                                within(options_.timeout_ns))},
+                   now);
+    return;
+  }
+}
+
+Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline) {
+  Lock lock(mutex_);
+  const auto found = [&] { return parked_.find({peer, tag}); };
+  changed_.wait_until(lock, time_point(deadline), [&] {
+    return found() != parked_.end() || verdict() != nullptr || doorkeeper_.accept_error() != 0;
+  });
+  const auto entry = found();
+  if (entry != parked_.end()) {
+    Fd fd = std::move(entry->second.front());
+    entry->second.pop_front();
+    if (entry->second.empty()) parked_.erase(entry);
+    --parked_count_;
+    return fd;
+  }
+  throw_verdict();
+  throw_accept_error();
+  throw Error(Code::timeout, fmt::format("{} opened no data connection with tag {} to rank {} {}", liveness_.name(peer),
+                                         tag, rank_, within(options_.timeout_ns)));
+}
+
+}  // namespace tutti

@@ -1,0 +1,240 @@
+// Joining a job, and the Bootstrap that comes of it.
+#include <sodium.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "bootstrap/address.h"
+#include "bootstrap/bootstrap.h"
+#include "bootstrap/control.h"
+#include "bootstrap/dial.h"
+#include "bootstrap/messages.h"
+#include "bootstrap/sockets.h"
+
+namespace tutti {
+namespace {
+
+// Most ranks of a job.
+constexpr int size_max = 65536;
+// A meeting place that refuses for so long is gone for good.
+constexpr TimeNs hopeless_ns = 2 * ns_per_s;
+// The meeting place watches each rank's deadline and names who is missing; the rank waits a little longer to hear it.
+constexpr TimeNs grace_ns = 2 * ns_per_s;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+class Joiner {
+ public:
+  Joiner(const JobId& id, int rank, int size, const BootstrapOptions& options, const Log& log)
+      : id_(id), options_(options), log_(log), deadline_(now_ns() + options.timeout_ns),
+        secret_{id.key, 0, options.protocol_version} {
+    me_.rank = rank;
+    me_.size = size;
+    ::randombytes_buf(&me_.identity, sizeof me_.identity);
+    me_.identity |= 1;  // 0 is the meeting place's
+    me_.host = host_name();
+    me_.pid = ::getpid();
+  }
+
+  std::unique_ptr<Control> join() {
+    auto control = std::make_unique<Control>(me_.rank, me_.size, Secret{secret_.key, me_.identity, secret_.version},
+                                             options_, log_);
+    me_.addresses = reachable_addresses(options_.interface_names, control->port(), rank_address_max);
+    control->know(me_);
+    FramedSocket meeting = meet();
+    for (const Member& neighbour : neighbours_) control->know(neighbour);
+    control->adopt_meeting(std::move(meeting));
+    try {
+      link(*control);
+    } catch (const Error& error) {
+      control->finish_meeting(FrameType::failure, encode(Failure{error.code(), me_.rank, error.what()}));
+      control->fail({error.code(), me_.rank, error.what()});
+      throw;
+    }
+    control->finish_meeting(FrameType::linked, {});
+    return control;
+  }
+
+ private:
+  // Reports to the meeting place and waits until all have.
+  FramedSocket meet() {
+    for (;;) {
+      FramedSocket meeting = find_meeting_place();
+      const TimeNs left_ns = std::max<TimeNs>(0, deadline_ - now_ns());
+      meeting.queue(make_frame(FrameType::report, encode(Report{me_, left_ns})));
+      Frame frame;
+      FramedSocket::Received received = FramedSocket::Received::closed;
+      if (meeting.flush_until(deadline_)) received = meeting.receive_until(frame, deadline_ + grace_ns);
+      if (received == FramedSocket::Received::again)
+        throw Error(Code::timeout, fmt::format("not all of {} ranks joined {}, and the meeting place at {} does not say "
+                                               "which are missing",
+                                               me_.size, within(options_.timeout_ns), place_));
+      if (received == FramedSocket::Received::frame) {
+        if (frame.type == FrameType::failure) throw_failure(frame);
+        neighbours_ = decode_members(frame.payload);
+        return meeting;
+      }
+      // At agreed ports this may have been the end of the job before this one.
+      if (id_.port_count == 1 || now_ns() >= deadline_)
+        throw Error(Code::remote_error,
+                    fmt::format("the meeting place at {} closed before all ranks had joined", place_));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+
+  [[noreturn]] static void throw_failure(const Frame& frame) {
+    const Failure failure = decode_failure(frame.payload);
+    throw Error(failure.code, failure.sentence);
+  }
+
+  FramedSocket find_meeting_place() {
+    std::vector<JobId::Address> addresses;
+    for (const JobId::Address& address : id_.addresses)
+      for (int i = 0; i < id_.port_count && address.port + i <= 65535; ++i) {
+        addresses.push_back(address);
+        addresses.back().port = uint16_t(address.port + i);
+      }
+    DialOptions dialling;
+    dialling.deadline = deadline_;
+    // At agreed ports rank 0 may come later than the others; an id's place was open before the id was given out.
+    dialling.hopeless_ns = id_.port_count > 1 ? -1 : hopeless_ns;
+    DialResult result = dial(addresses, secret_, hello(Purpose::join), dialling);
+    place_ = result.address;
+    switch (result.kind) {
+      case DialResult::Kind::connected: return FramedSocket(std::move(result.fd));
+      case DialResult::Kind::other_version:
+        throw Error(Code::invalid_usage,
+                    version_sentence(secret_.version, result.version, "the meeting place at " + result.address));
+      case DialResult::Kind::stranger:
+        throw Error(Code::invalid_usage, "the id is of another job: " + result.detail);
+      case DialResult::Kind::refused:
+        throw Error(Code::remote_error,
+                    "the meeting place has closed, or its process has ended: " + result.detail);
+      case DialResult::Kind::system:
+        throw descriptor_error("cannot make a socket to join", result.error_number);
+      default:
+        throw Error(Code::timeout, fmt::format("rank {} found no meeting place {}: {}", me_.rank,
+                                               within(options_.timeout_ns), result.detail));
+    }
+  }
+
+  Hello hello(Purpose purpose) const { return {purpose, uint32_t(me_.rank), uint32_t(me_.size), 0}; }
+
+  // To the parent; the children come by themselves. Then everyone learns of everyone.
+  void link(Control& control) {
+    if (const int parent = Liveness::parent_of(me_.rank); parent >= 0) {
+      const Member member = control.member(parent);
+      DialOptions dialling;
+      dialling.deadline = deadline_;
+      dialling.stop = [&] { return control.verdict() != nullptr; };
+      DialResult result = dial(member.addresses, Secret{secret_.key, member.identity, secret_.version},
+                               hello(Purpose::tree), dialling);
+      if (const Verdict* verdict = control.verdict()) throw Error(verdict->code, verdict->sentence);
+      if (result.kind == DialResult::Kind::system)
+        throw descriptor_error(me_.describe() + " cannot make a socket", result.error_number);
+      if (result.kind != DialResult::Kind::connected)
+        throw Error(Code::timeout, fmt::format("{} cannot reach {}: {}", me_.describe(), member.describe(),
+                                               result.detail));
+      control.adopt_link(parent, std::move(result.fd));
+    }
+    control.wait_linked(deadline_);
+    for (const Bytes& bytes : control.all_gather(encode(me_), deadline_)) control.know(decode_member(bytes));
+  }
+
+  const JobId& id_;
+  const BootstrapOptions& options_;
+  const Log& log_;
+  const TimeNs deadline_;
+  const Secret secret_;  // of the meeting place
+  Member me_;
+  std::string place_;
+  std::vector<Member> neighbours_;
+};
+
+class Joined final : public Bootstrap {
+ public:
+  Joined(int rank, int size, const JobId& id, const BootstrapOptions& options, std::unique_ptr<Control> control)
+      : rank_(rank), size_(size), key_(id.key), options_(options), control_(std::move(control)) {
+    for (int i = 0; i < size; ++i) names_.push_back(control_->member(i).describe());
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return size_; }
+  const Key& key() const noexcept override { return key_; }
+  const std::string& describe(int rank) const noexcept override { return names_[size_t(rank)]; }
+
+  std::vector<Bytes> all_gather(std::span<const std::byte> mine) override {
+    return control_->all_gather(mine, now_ns() + options_.timeout_ns);
+  }
+  void barrier() override { all_gather({}); }
+
+  std::vector<Fd> connect(std::span<const Wish> wishes) override {
+    const TimeNs deadline = now_ns() + options_.timeout_ns;
+    for (const Wish& wish : wishes)
+      if (wish.peer < 0 || wish.peer >= size_ || wish.peer == rank_)
+        throw Error(Code::invalid_argument, fmt::format("rank {} of {} asks for a data connection to rank {}", rank_,
+                                                        size_, wish.peer));
+    // All that this rank opens, before it waits for what the others open: so no two wait for each other.
+    std::vector<Fd> fds(wishes.size());
+    for (size_t i = 0; i < wishes.size(); ++i)
+      if (wishes[i].peer < rank_) fds[i] = open(wishes[i], deadline);
+    for (size_t i = 0; i < wishes.size(); ++i)
+      if (wishes[i].peer > rank_) fds[i] = control_->take_data(wishes[i].peer, wishes[i].tag, deadline);
+    return fds;
+  }
+
+  const Verdict* verdict() const noexcept override { return control_->verdict(); }
+  void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
+  void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
+  void leave() noexcept override { control_->leave(); }
+
+ private:
+  // The higher rank opens, towards the lower one's listener.
+  Fd open(const Wish& wish, TimeNs deadline) {
+    const Member member = control_->member(wish.peer);
+    const Hello hello{Purpose::data, uint32_t(rank_), uint32_t(size_), wish.tag};
+    DialOptions dialling;
+    dialling.deadline = deadline;
+    dialling.stop = [&] { return verdict() != nullptr; };
+    DialResult result = dial(member.addresses, Secret{key_, member.identity, options_.protocol_version}, hello,
+                             dialling);
+    if (result.kind == DialResult::Kind::connected) return std::move(result.fd);
+    if (const Verdict* why = verdict()) throw Error(why->code, why->sentence);
+    if (result.kind == DialResult::Kind::system)
+      throw descriptor_error(fmt::format("{} cannot make a socket for a data connection", describe(rank_)),
+                             result.error_number);
+    throw Error(Code::timeout, fmt::format("{} cannot open a data connection to {} {}: {}", describe(rank_),
+                                           describe(wish.peer), within(options_.timeout_ns), result.detail));
+  }
+
+  const int rank_;
+  const int size_;
+  const Key key_;
+  const BootstrapOptions options_;
+  std::vector<std::string> names_;
+  std::unique_ptr<Control> control_;
+};
+
+}  // namespace
+
+std::unique_ptr<Bootstrap> Bootstrap::join(const JobId& id, int rank, int size, const BootstrapOptions& options,
+                                           const Log& log) {
+  if (size < 1 || size > size_max || rank < 0 || rank >= size)
+    throw Error(Code::invalid_argument,
+                fmt::format("rank {} of {} ranks: a job has 1 to {} ranks, numbered from 0", rank, size, size_max));
+  if (id.addresses.empty()) throw Error(Code::invalid_argument, "the job id holds no address");
+  if (options.timeout_ns <= 0 || options.silence_ns <= 0)
+    throw Error(Code::invalid_argument, "timeout and silence must be more than 0");
+  if (::sodium_init() < 0) throw Error(Code::system_error, "libsodium cannot start: no source of randomness");
+  std::unique_ptr<Control> control = Joiner(id, rank, size, options, log).join();
+  return std::make_unique<Joined>(rank, size, id, options, std::move(control));
+}
+
+}  // namespace tutti

@@ -1,0 +1,231 @@
+// The state machine of life, leave and death.
+#include "bootstrap/liveness.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "bootstrap/wire.h"
+
+namespace tutti {
+
+std::string rank_list(std::span<const int> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size();) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (i > 0) text += ", ";
+    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+Liveness::Liveness(int rank, int size, TimeNs silence_ns, TimeNs now)
+    : rank_(rank), size_(size), silence_ns_(silence_ns), last_tick_ns_(now), last_alive_ns_(now),
+      left_(size_t(size)), suspect_(size_t(size)) {
+  TUTTI_ASSERT(size > 0 && rank >= 0 && rank < size && silence_ns > 0);
+  for (int i = 0; i < size; ++i) names_.push_back(fmt::format("rank {}", i));
+}
+
+std::vector<int> Liveness::children_of(int rank, int size) {
+  std::vector<int> children;
+  for (int child = 2 * rank + 1; child <= 2 * rank + 2 && child < size; ++child) children.push_back(child);
+  return children;
+}
+
+void Liveness::link_opened(int peer, TimeNs now) {
+  links_[peer] = Link{now};
+  expected_.erase(peer);
+  suspect_[size_t(peer)] = false;
+  if (dialing_ == peer) dialing_ = -1;
+  // What flooded while the link was not there.
+  std::vector<int> gone;
+  for (int i = 0; i < size_; ++i)
+    if (left_[size_t(i)]) gone.push_back(i);
+  if (!gone.empty()) send(peer, left_message(gone));
+  if (verdict() != nullptr) send(peer, verdict_message());
+  repair(now);
+}
+
+void Liveness::link_closed(int peer, TimeNs now) {
+  if (links_.erase(peer) == 0) return;
+  if (!left_[size_t(peer)]) blame(peer, "died: its control connection closed");
+  repair(now);
+}
+
+void Liveness::link_refused(int peer, TimeNs now) {
+  if (dialing_ == peer) dialing_ = -1;
+  suspect_[size_t(peer)] = true;
+  repair(now);
+}
+
+void Liveness::link_unreachable(int peer, TimeNs now) {
+  if (dialing_ != peer) return;
+  dialing_ = -1;
+  if (!left_[size_t(peer)]) blame(peer, "is unreachable: it answered no connection");
+  repair(now);
+}
+
+void Liveness::heard(int peer, TimeNs now) {
+  const auto link = links_.find(peer);
+  if (link != links_.end()) link->second.heard_ns = now;
+}
+
+void Liveness::message(int peer, std::span<const std::byte> message, TimeNs now) {
+  heard(peer, now);
+  ByteReader reader(message);
+  switch (MessageType(reader.u8())) {
+    case MessageType::alive: return;
+    case MessageType::left: {
+      std::vector<int> ranks(reader.left() / 4);
+      for (int& rank : ranks) rank = int(reader.u32());
+      take_left(ranks, peer, now);
+      return;
+    }
+    case MessageType::verdict: {
+      Verdict verdict;
+      verdict.code = Code(reader.u32());
+      verdict.rank = int(reader.u32());
+      verdict.sentence = reader.text();
+      if (verdict.code != Code::success) take_verdict(std::move(verdict), peer);
+      return;
+    }
+  }
+  throw Error(Code::remote_error, "a liveness message has an unknown type");
+}
+
+void Liveness::tick(TimeNs now) {
+  const bool paused = now - last_tick_ns_ > silence_ns_ / 2;
+  last_tick_ns_ = now;
+  if (paused) {
+    for (auto& [peer, link] : links_) link.heard_ns = now;
+    for (auto& [peer, since] : expected_) since = now;
+  }
+  if (now - last_alive_ns_ >= tick_interval_ns() || paused) {
+    last_alive_ns_ = now;
+    ByteWriter writer;
+    writer.u8(uint8_t(MessageType::alive));
+    send_all(writer.take(), -1);
+  }
+  if (verdict() != nullptr) return;
+  const std::string silence = fmt::format("is silent: no sign of life for {:.1f} s; it is stopped or unreachable",
+                                          double(silence_ns_) / double(ns_per_s));
+  for (const auto& [peer, link] : links_)
+    if (!left_[size_t(peer)] && now - link.heard_ns > silence_ns_) return blame(peer, silence);
+  for (const auto& [peer, since] : expected_)
+    if (now - since > silence_ns_) return blame(peer, silence);
+}
+
+void Liveness::fail(Verdict verdict, TimeNs) {
+  TUTTI_ASSERT(verdict.code != Code::success);
+  take_verdict(std::move(verdict), -1);
+}
+
+void Liveness::leave(TimeNs now) {
+  const int self[] = {rank_};
+  take_left(self, -1, now);
+}
+
+std::vector<Liveness::Action> Liveness::take_actions() { return std::exchange(actions_, {}); }
+
+bool Liveness::gone(int rank, bool with_suspects) const {
+  return left_[size_t(rank)] || (with_suspects && suspect_[size_t(rank)]);
+}
+
+int Liveness::lowest(bool with_suspects) const {
+  int rank = 0;
+  while (rank < size_ && gone(rank, with_suspects)) ++rank;
+  return rank;
+}
+
+// The nearest ancestor that has not gone, else the lowest rank that has not; -1 for that one itself.
+int Liveness::parent_now(int rank, bool with_suspects, int lowest) const {
+  for (int ancestor = parent_of(rank); ancestor >= 0; ancestor = parent_of(ancestor))
+    if (!gone(ancestor, with_suspects)) return ancestor;
+  return lowest < rank ? lowest : -1;
+}
+
+void Liveness::repair(TimeNs now) {
+  if (!any_left_ || verdict() != nullptr) return;
+  std::erase_if(expected_, [&](const auto& entry) { return left_[size_t(entry.first)]; });
+  if (!left_[size_t(rank_)]) {
+    const int first = lowest(false);
+    for (int child = rank_ + 1; child < size_; ++child)
+      if (!left_[size_t(child)] && !linked(child) && parent_now(child, false, first) == rank_)
+        expected_.try_emplace(child, now);
+    const int parent = parent_now(rank_, true, lowest(true));
+    if (parent >= 0 && !linked(parent) && dialing_ != parent) {
+      dialing_ = parent;
+      actions_.push_back({Action::Kind::dial, parent, {}});
+    } else if (parent < 0 || linked(parent)) {
+      dialing_ = -1;
+    }
+  }
+  close_finished_links();
+}
+
+void Liveness::close_finished_links() {
+  const bool leaver = left_[size_t(rank_)];
+  if (!leaver && (dialing_ >= 0 || !expected_.empty())) return;
+  for (auto link = links_.begin(); link != links_.end();) {
+    if (!left_[size_t(link->first)]) {
+      ++link;
+      continue;
+    }
+    actions_.push_back({Action::Kind::close, link->first, {}});
+    link = links_.erase(link);
+  }
+}
+
+void Liveness::take_verdict(Verdict verdict, int except) {
+  if (this->verdict() != nullptr) return;
+  verdict_ = std::move(verdict);
+  send_all(verdict_message(), except);
+  actions_.push_back({Action::Kind::publish, -1, {}});
+}
+
+void Liveness::blame(int peer, std::string_view reason) {
+  take_verdict({Code::remote_error, peer, fmt::format("{} {}", name(peer), reason)}, -1);
+}
+
+void Liveness::take_left(std::span<const int> ranks, int except, TimeNs now) {
+  std::vector<int> news;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size_ || left_[size_t(rank)]) continue;
+    left_[size_t(rank)] = true;
+    news.push_back(rank);
+  }
+  if (news.empty()) return;
+  any_left_ = true;
+  send_all(left_message(news), except);
+  repair(now);
+}
+
+void Liveness::send(int peer, Bytes message) {
+  actions_.push_back({Action::Kind::send, peer, std::move(message)});
+}
+
+void Liveness::send_all(const Bytes& message, int except) {
+  for (const auto& [peer, link] : links_)
+    if (peer != except) send(peer, message);
+}
+
+Bytes Liveness::left_message(std::span<const int> ranks) const {
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::left));
+  for (const int rank : ranks) writer.u32(uint32_t(rank));
+  return writer.take();
+}
+
+Bytes Liveness::verdict_message() const {
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::verdict));
+  writer.u32(uint32_t(verdict_.code));
+  writer.u32(uint32_t(verdict_.rank));
+  writer.text(verdict_.sentence);
+  return writer.take();
+}
+
+}  // namespace tutti

@@ -1,0 +1,136 @@
+// Listening, connecting and waiting on sockets.
+#include "bootstrap/sockets.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "bootstrap/address.h"
+
+namespace tutti {
+namespace {
+
+constexpr int backlog_max = 4096;  // the kernel lowers it to net.core.somaxconn
+
+void switch_on(int fd, int level, int option) noexcept {
+  const int on = 1;
+  ::setsockopt(fd, level, option, &on, sizeof on);
+}
+
+// Binds and listens; 0 or errno.
+int try_listen(int fd, int family, uint16_t port) noexcept {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  if (family == AF_INET6) {
+    auto& address = reinterpret_cast<sockaddr_in6&>(storage);
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(port);
+    bytes = sizeof address;
+    const int off = 0;
+    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  } else {
+    auto& address = reinterpret_cast<sockaddr_in&>(storage);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    bytes = sizeof address;
+  }
+  switch_on(fd, SOL_SOCKET, SO_REUSEADDR);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&storage), bytes) != 0) return errno;
+  return ::listen(fd, backlog_max) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+Error descriptor_error(const std::string& what, int error_number) {
+  if (error_number != EMFILE) return system_error(what, error_number);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return system_error(fmt::format("{}: this process may have {} open file descriptors, which is too few; raise it with "
+                                  "`ulimit -n`",
+                                  what, limit.rlim_cur),
+                      error_number);
+}
+
+Fd listen_everywhere(uint16_t port, bool* in_use) {
+  int error = 0;
+  for (const int family : {AF_INET6, AF_INET}) {
+    Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd.valid()) {
+      error = errno;
+      if (error == EAFNOSUPPORT) continue;
+      break;
+    }
+    error = try_listen(fd.get(), family, port);
+    if (error == 0) return fd;
+    if (error == EADDRINUSE || error == EACCES) break;
+  }
+  if ((error == EADDRINUSE || error == EACCES) && in_use != nullptr) {
+    *in_use = true;
+    return Fd();
+  }
+  throw descriptor_error(fmt::format("cannot listen on port {}", port), error);
+}
+
+uint16_t local_port(int fd) { return local_address(fd).port; }
+
+JobId::Address local_address(int fd) noexcept {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) return {};
+  return from_sockaddr(storage);
+}
+
+JobId::Address peer_address(int fd) noexcept {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) return {};
+  return from_sockaddr(storage);
+}
+
+Fd start_connect(const JobId::Address& address, int* error_number) noexcept {
+  sockaddr_storage storage{};
+  const socklen_t bytes = to_sockaddr(address, storage);
+  Fd fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  *error_number = errno;
+  if (!fd.valid()) return fd;
+  switch_on(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+  // An interrupted connect goes on by itself, as a started one does.
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&storage), bytes) == 0 || errno == EINPROGRESS ||
+      errno == EINTR) {
+    *error_number = 0;
+    return fd;
+  }
+  *error_number = errno;
+  return Fd();
+}
+
+int connect_result(int fd) noexcept {
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+Fd accept_connection(int listener, int* error_number) noexcept {
+  for (;;) {
+    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    *error_number = fd.valid() ? 0 : errno;
+    // A connection that ended while it waited is no reason to stop looking for the next.
+    if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)) continue;
+    if (fd.valid()) switch_on(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+    return fd;
+  }
+}
+
+int poll_until(std::span<pollfd> fds, TimeNs deadline) noexcept {
+  const TimeNs left_ns = std::max<TimeNs>(0, deadline - now_ns());
+  const timespec left{.tv_sec = time_t(left_ns / ns_per_s), .tv_nsec = long(left_ns % ns_per_s)};
+  const int ready = ::ppoll(fds.data(), nfds_t(fds.size()), &left, nullptr);
+  return std::max(ready, 0);
+}
+
+}  // namespace tutti
