@@ -16,6 +16,8 @@
 
 #include <fmt/format.h>
 
+#include "bootstrap/sockets.h"
+
 namespace tutti {
 namespace {
 
@@ -52,7 +54,7 @@ struct Interfaces {
 
 Interfaces list_interfaces() {
   ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) throw system_error("cannot list the network interfaces", errno);
+  if (::getifaddrs(&list) != 0) throw descriptor_error("cannot list the network interfaces", errno);
   Interfaces interfaces;
   interfaces.list.reset(list);
   return interfaces;

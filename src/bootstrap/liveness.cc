@@ -50,8 +50,11 @@ void Liveness::link_opened(int peer, TimeNs now) {
 }
 
 void Liveness::link_closed(int peer, TimeNs now) {
-  if (links_.erase(peer) == 0) return;
-  if (!left_[size_t(peer)]) blame(peer, "died: its control connection closed");
+  const auto link = links_.find(peer);
+  if (link == links_.end()) return;
+  const bool expected = link->second.closing || left_[size_t(peer)];
+  links_.erase(link);
+  if (!expected) blame(peer, "died: its control connection closed");
   repair(now);
 }
 
@@ -90,6 +93,11 @@ void Liveness::message(int peer, std::span<const std::byte> message, TimeNs now)
       verdict.rank = int(reader.u32());
       verdict.sentence = reader.text();
       if (verdict.code != Code::success) take_verdict(std::move(verdict), peer);
+      return;
+    }
+    case MessageType::closing: {
+      const auto link = links_.find(peer);
+      if (link != links_.end()) link->second.closing = true;
       return;
     }
   }
@@ -174,6 +182,7 @@ void Liveness::close_finished_links() {
       ++link;
       continue;
     }
+    send(link->first, {std::byte(MessageType::closing)});
     actions_.push_back({Action::Kind::close, link->first, {}});
     link = links_.erase(link);
   }

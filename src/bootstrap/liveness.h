@@ -41,7 +41,7 @@ namespace tutti {
 std::string rank_list(std::span<const int> ranks);
 
 class Liveness {
-  enum class MessageType : uint8_t { alive = 1, left, verdict };
+  enum class MessageType : uint8_t { alive = 1, left, verdict, closing };
 
  public:
   struct Action {
@@ -95,6 +95,7 @@ class Liveness {
  private:
   struct Link {
     TimeNs heard_ns = 0;
+    bool closing = false;  // the peer has said that it closes this link, which it needs no more
   };
   bool gone(int rank, bool with_suspects) const;
   int lowest(bool with_suspects) const;

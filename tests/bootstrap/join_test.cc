@@ -143,20 +143,6 @@ TEST(Connect, ARankThatIsNoneIsRefused) {
   }
 }
 
-TEST(Join, WhoDoesNotTakePartInAnExchangeIsNamedToAll) {
-  const JobId id = open_place();
-  const std::vector<Outcome> outcomes = on_threads(5, [&](int rank) {
-    const auto bootstrap = join(id, rank, 5, quick_options(ns_per_s));
-    if (rank != 3) bootstrap->barrier();
-    const Verdict* verdict = await_verdict(*bootstrap, 10 * ns_per_s);
-    if (verdict != nullptr) throw Error(verdict->code, verdict->sentence);
-  });
-  for (const Outcome& outcome : outcomes) {
-    EXPECT_EQ(outcome.code, Code::timeout) << outcome.sentence;
-    EXPECT_NE(outcome.sentence.find("rank 3 (host "), std::string::npos) << outcome.sentence;
-  }
-}
-
 TEST(Join, ArgumentsThatCannotBeAreRefused) {
   const JobId id = open_place();
   EXPECT_THROW(join(id, 0, 0), Error);

@@ -1,0 +1,88 @@
+// Interfaces: which are allowed, in which order their addresses are tried, how addresses read.
+#include "bootstrap/address.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "bootstrap/sockets.h"
+
+namespace tutti {
+namespace {
+
+TEST(Address, AFilterNamesInterfacesOrExcludesThem) {
+  EXPECT_TRUE(interface_allowed("", "eth0"));
+  EXPECT_TRUE(interface_allowed("eth0,ib0", "ib0"));
+  EXPECT_FALSE(interface_allowed("eth0,ib0", "eth01"));
+  EXPECT_TRUE(interface_allowed("eth*", "eth01"));
+  EXPECT_FALSE(interface_allowed("^docker*,virbr0", "docker0"));
+  EXPECT_FALSE(interface_allowed("^docker*,virbr0", "virbr0"));
+  EXPECT_TRUE(interface_allowed("^docker*,virbr0", "virbr1"));
+}
+
+TEST(Address, LoopbackComesLast) {
+  const std::vector<InterfaceAddress> all = interface_addresses("");
+  ASSERT_FALSE(all.empty());
+  const auto first_loopback = std::find_if(all.begin(), all.end(), [](const auto& e) { return is_loopback(e.address); });
+  EXPECT_TRUE(std::all_of(first_loopback, all.end(), [](const auto& e) { return is_loopback(e.address); }));
+}
+
+TEST(Address, AForcedInterfaceGivesItsAddressesAlone) {
+  for (const JobId::Address& address : reachable_addresses("lo", 4000, 16)) {
+    EXPECT_TRUE(is_loopback(address));
+    EXPECT_EQ(address.port, 4000);
+  }
+}
+
+TEST(Address, AFilterThatLeavesNothingSaysWhatThereIs) {
+  try {
+    interface_addresses("nosuch0");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::invalid_usage);
+    EXPECT_NE(std::string(error.what()).find("nosuch0"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(" lo"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Address, AddressesReadAsUsual) {
+  EXPECT_EQ(describe(resolve("192.0.2.7", 80).front()), "192.0.2.7:80");
+  EXPECT_EQ(describe(resolve("fd00::1", 80).front()), "[fd00::1]:80");
+  EXPECT_TRUE(is_link_local(resolve("fe80::1", 1).front()));
+  EXPECT_TRUE(is_loopback(resolve("::1", 1).front()));
+  EXPECT_THROW(resolve("no such host.", 1), Error);
+}
+
+TEST(Address, SocketAddressesComeBackAsTheyWere) {
+  for (const char* text : {"192.0.2.7", "fd00::1"}) {
+    const JobId::Address address = resolve(text, 4000).front();
+    sockaddr_storage storage;
+    to_sockaddr(address, storage);
+    EXPECT_EQ(describe(from_sockaddr(storage)), describe(address));
+  }
+}
+
+TEST(Sockets, AListenerHearsBothFamiliesOnOnePort) {
+  const Fd listener = listen_everywhere(0, nullptr);
+  for (const char* text : {"127.0.0.1", "::1"}) {
+    int error = 0;
+    const Fd fd = start_connect(resolve(text, local_port(listener.get())).front(), &error);
+    if (!fd.valid()) {
+      std::printf("skipped %s: %d\n", text, error);
+      continue;
+    }
+    pollfd wait{listener.get(), POLLIN, 0};
+    EXPECT_EQ(poll_until({&wait, 1}, now_ns() + 5 * ns_per_s), 1) << text;
+    EXPECT_TRUE(accept_connection(listener.get(), &error).valid()) << text;
+  }
+}
+
+TEST(Sockets, AHeldPortIsToldNotThrown) {
+  const Fd first = listen_everywhere(0, nullptr);
+  bool in_use = false;
+  EXPECT_FALSE(listen_everywhere(local_port(first.get()), &in_use).valid());
+  EXPECT_TRUE(in_use);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,304 @@
+// The state machine of life and death on links in memory and a clock of its own: every rank killed, stopped, or
+// leaving, in every order that the seeds give.
+#include "bootstrap/liveness.h"
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <set>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+constexpr TimeNs silence_ns = ns_per_s;
+constexpr TimeNs step_ns = 10 * ns_per_ms;
+
+// All ranks of a job, their links, and a clock. Messages between two ranks arrive in order, after a random while.
+class Network {
+ public:
+  Network(int size, unsigned seed) : random_(seed) {
+    for (int rank = 0; rank < size; ++rank) {
+      auto node = std::make_unique<Node>(Node{Liveness(rank, size, silence_ns, 0), {}, {}, Fate::lives});
+      nodes_.push_back(std::move(node));
+    }
+    for (int rank = 1; rank < size; ++rank) open(rank, Liveness::parent_of(rank));
+    run(step_ns);
+  }
+
+  Liveness& operator[](int rank) { return nodes_[size_t(rank)]->liveness; }
+  int size() const { return int(nodes_.size()); }
+  TimeNs now() const { return now_; }
+
+  void kill(int rank) { end(rank, Fate::dead); }
+  void stop(int rank) { nodes_[size_t(rank)]->fate = Fate::stopped; }
+  void resume(int rank) { nodes_[size_t(rank)]->fate = Fate::lives; }
+  void leave(int rank) { nodes_[size_t(rank)]->liveness.leave(now_), act(rank); }
+  void fail(int rank, Verdict verdict) { nodes_[size_t(rank)]->liveness.fail(std::move(verdict), now_), act(rank); }
+  // The end of a process that has left: it goes once its links are closed.
+  void close(int rank) { closing_.insert(rank); }
+  bool closed(int rank) const { return nodes_[size_t(rank)]->fate == Fate::dead; }
+
+  void run(TimeNs ns) {
+    for (const TimeNs until = now_ + ns; now_ < until; now_ += step_ns) {
+      for (int round = 0; round < 4; ++round) deliver();
+      for (int rank = 0; rank < size(); ++rank) {
+        if (!lives(rank)) continue;
+        if (now_ % (*this)[rank].tick_interval_ns() == 0) (*this)[rank].tick(now_), act(rank);
+        if (closing_.contains(rank) && nodes_[size_t(rank)]->inbox.empty()) end(rank, Fate::dead);
+      }
+    }
+  }
+
+ private:
+  enum class Fate : uint8_t { lives, stopped, dead };
+  struct Event {
+    std::optional<Bytes> message;  // none: the link's end
+  };
+  struct Node {
+    Liveness liveness;
+    std::map<int, std::deque<Event>> inbox;  // of each open link, by peer
+    std::set<int> dials;
+    Fate fate;
+  };
+
+  bool lives(int rank) const { return nodes_[size_t(rank)]->fate == Fate::lives; }
+
+  void open(int a, int b) {
+    for (const auto& [here, there] : {std::pair{a, b}, std::pair{b, a}}) {
+      nodes_[size_t(here)]->inbox[there].clear();
+      (*this)[here].link_opened(there, now_);
+    }
+    act(a);
+    act(b);
+  }
+
+  void hang_up(int from, int to) {
+    Node& peer = *nodes_[size_t(to)];
+    const auto box = peer.inbox.find(from);
+    if (box != peer.inbox.end()) box->second.push_back({});
+  }
+
+  void end(int rank, Fate fate) {
+    Node& node = *nodes_[size_t(rank)];
+    node.fate = fate;
+    for (auto& [peer, box] : node.inbox) hang_up(rank, peer);
+    node.inbox.clear();
+  }
+
+  void deliver() {
+    for (int rank = 0; rank < size(); ++rank) {
+      if (!lives(rank)) continue;
+      Node& node = *nodes_[size_t(rank)];
+      std::vector<int> peers;
+      for (const auto& [peer, box] : node.inbox) peers.push_back(peer);
+      for (const int peer : peers) {
+        const auto box = node.inbox.find(peer);
+        if (box == node.inbox.end() || box->second.empty() || random_() % 3 == 0) continue;
+        const Event event = std::move(box->second.front());
+        box->second.pop_front();
+        if (event.message) {
+          node.liveness.message(peer, *event.message, now_);
+        } else {
+          node.inbox.erase(peer);
+          node.liveness.link_closed(peer, now_);
+        }
+        act(rank);
+      }
+      for (const int peer : std::exchange(node.dials, {})) {
+        if (random_() % 3 == 0) node.dials.insert(peer);
+        else if (nodes_[size_t(peer)]->fate == Fate::dead) node.liveness.link_refused(peer, now_), act(rank);
+        else open(rank, peer);
+      }
+    }
+  }
+
+  void act(int rank) {
+    using Kind = Liveness::Action::Kind;
+    Node& node = *nodes_[size_t(rank)];
+    for (auto actions = node.liveness.take_actions(); !actions.empty(); actions = node.liveness.take_actions())
+      for (Liveness::Action& action : actions) {
+        if (action.kind == Kind::send) {
+          Node& peer = *nodes_[size_t(action.peer)];
+          const auto box = peer.inbox.find(rank);
+          if (box != peer.inbox.end()) box->second.push_back({std::move(action.message)});
+        } else if (action.kind == Kind::close) {
+          hang_up(rank, action.peer);
+          node.inbox.erase(action.peer);
+        } else if (action.kind == Kind::dial) {
+          node.dials = {action.peer};
+        }
+      }
+  }
+
+  std::mt19937 random_;
+  TimeNs now_ = 0;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::set<int> closing_;
+};
+
+class LivenessOf : public ::testing::TestWithParam<int> {};
+
+TEST_P(LivenessOf, NobodyIsBlamedWhileAllLive) {
+  Network network(GetParam(), 1);
+  network.run(10 * silence_ns);
+  for (int rank = 0; rank < network.size(); ++rank) EXPECT_EQ(network[rank].verdict(), nullptr);
+}
+
+TEST_P(LivenessOf, EveryKilledRankIsNamedByAllSurvivorsAtOnce) {
+  for (int victim = 0; victim < GetParam(); ++victim) {
+    Network network(GetParam(), unsigned(victim));
+    network.kill(victim);
+    network.run(silence_ns / 4);
+    for (int rank = 0; rank < network.size(); ++rank) {
+      if (rank == victim) continue;
+      const Verdict* verdict = network[rank].verdict();
+      ASSERT_NE(verdict, nullptr) << "rank " << rank << " of " << GetParam() << ", victim " << victim;
+      EXPECT_EQ(verdict->rank, victim);
+      EXPECT_EQ(verdict->code, Code::remote_error);
+      EXPECT_EQ(verdict->sentence, fmt::format("rank {} died: its control connection closed", victim));
+    }
+  }
+}
+
+TEST_P(LivenessOf, EveryStoppedRankIsNamedAfterTheSilence) {
+  for (int victim = 0; victim < GetParam() && GetParam() > 1; ++victim) {
+    Network network(GetParam(), unsigned(victim));
+    network.stop(victim);
+    network.run(silence_ns / 2);
+    EXPECT_EQ(network[(victim + 1) % network.size()].verdict(), nullptr);
+    network.run(silence_ns);
+    for (int rank = 0; rank < network.size(); ++rank)
+      if (rank != victim) {
+        ASSERT_NE(network[rank].verdict(), nullptr) << rank;
+        EXPECT_EQ(network[rank].verdict()->rank, victim);
+        EXPECT_NE(network[rank].verdict()->sentence.find("is silent"), std::string::npos);
+      }
+    network.resume(victim);
+    network.run(silence_ns);
+    ASSERT_NE(network[victim].verdict(), nullptr);
+    EXPECT_EQ(network[victim].verdict()->rank, victim);
+  }
+}
+
+TEST_P(LivenessOf, TheFirstVerdictReachesAllAndStays) {
+  Network network(GetParam(), 3);
+  network.fail(GetParam() / 2, {Code::aborted, GetParam() / 2, "enough"});
+  network.run(silence_ns / 4);
+  network.kill(0);
+  network.run(silence_ns);
+  for (int rank = 1; rank < network.size(); ++rank) EXPECT_EQ(network[rank].verdict()->sentence, "enough");
+}
+
+// Ranks leave one after another, in a random order and at random times, and their processes end.
+TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
+  for (unsigned seed = 0; seed < 40; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::vector<int> order;
+    for (int rank = 0; rank < network.size(); ++rank) order.push_back(rank);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const int rank : order) {
+      network.leave(rank);
+      network.run(step_ns * TimeNs(random() % 5));
+      network.close(rank);
+      network.run(step_ns * TimeNs(random() % 100));
+    }
+    network.run(3 * silence_ns);
+    for (int rank = 0; rank < network.size(); ++rank) {
+      EXPECT_TRUE(network.closed(rank)) << "rank " << rank << " of " << GetParam() << ", seed " << seed;
+      EXPECT_EQ(network[rank].verdict(), nullptr)
+          << "rank " << rank << " of " << GetParam() << ", seed " << seed << ": " << network[rank].verdict()->sentence;
+    }
+  }
+}
+
+// Some leave, the tree is mended; then one of the rest is killed, or stopped, and all of the rest say so.
+class LivenessOfThree : public LivenessOf {};
+
+TEST_P(LivenessOfThree, TheMendedTreeStillFindsTheDead) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::vector<int> order;
+    for (int rank = 0; rank < network.size(); ++rank) order.push_back(rank);
+    std::shuffle(order.begin(), order.end(), random);
+    const size_t leavers = 1 + random() % unsigned(GetParam() - 2);
+    for (size_t i = 0; i < leavers; ++i) {
+      network.leave(order[i]);
+      if (random() % 2 == 0) network.close(order[i]);
+      network.run(step_ns * TimeNs(random() % 4));
+    }
+    network.run(silence_ns);
+    const int victim = order[leavers];
+    const bool stops = seed % 2 == 1;
+    if (stops) network.stop(victim);
+    else network.kill(victim);
+    network.run(stops ? 2 * silence_ns : silence_ns / 4);
+    for (size_t i = leavers + 1; i < order.size(); ++i) {
+      const Verdict* verdict = network[order[i]].verdict();
+      ASSERT_NE(verdict, nullptr) << "rank " << order[i] << " of " << GetParam() << ", seed " << seed << ", victim "
+                                  << victim;
+      EXPECT_EQ(verdict->rank, victim) << verdict->sentence;
+    }
+  }
+}
+
+// Leaves and one death in the same moments: whatever is seen, no innocent is blamed.
+TEST_P(LivenessOf, AmongLeavesADeathNeverBlamesAnother) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    const int victim = int(random() % unsigned(GetParam()));
+    const int moment = int(random() % unsigned(GetParam()));
+    for (int i = 0; i < GetParam(); ++i) {
+      const int rank = (i * 7 + int(seed)) % GetParam();
+      if (i == moment) network.kill(victim);
+      if (rank != victim && random() % 2 == 0) {
+        network.leave(rank);
+        network.close(rank);
+      }
+      network.run(step_ns * TimeNs(random() % 3));
+    }
+    network.run(3 * silence_ns);
+    for (int rank = 0; rank < network.size(); ++rank) {
+      const Verdict* verdict = network[rank].verdict();
+      EXPECT_TRUE(rank == victim || verdict == nullptr || verdict->rank == victim)
+          << "rank " << rank << " of " << GetParam() << ", seed " << seed << ": " << verdict->sentence;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LivenessOf, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9, 16, 33));
+INSTANTIATE_TEST_SUITE_P(Sizes, LivenessOfThree, ::testing::Values(3, 4, 5, 7, 8, 9, 16, 33));
+
+TEST(Liveness, AProcessThatWasStoppedBlamesNobody) {
+  Liveness liveness(0, 2, silence_ns, 0);
+  liveness.link_opened(1, 0);
+  liveness.tick(0);
+  liveness.tick(100 * silence_ns);
+  EXPECT_EQ(liveness.verdict(), nullptr);
+  for (int i = 1; i <= 6; ++i) liveness.tick(100 * silence_ns + i * silence_ns / 4);
+  ASSERT_NE(liveness.verdict(), nullptr);
+  EXPECT_EQ(liveness.verdict()->rank, 1);
+}
+
+TEST(Liveness, NonsenseIsThrownNotFollowed) {
+  Liveness liveness(0, 2, silence_ns, 0);
+  liveness.link_opened(1, 0);
+  EXPECT_THROW(liveness.message(1, {}, 0), Error);
+  const Bytes unknown{std::byte{9}};
+  EXPECT_THROW(liveness.message(1, unknown, 0), Error);
+}
+
+TEST(RankList, IsCompressed) {
+  EXPECT_EQ(rank_list(std::vector{2}), "rank 2");
+  EXPECT_EQ(rank_list(std::vector{2, 5, 6, 7}), "ranks 2, 5-7");
+  EXPECT_EQ(rank_list(std::vector{0, 1}), "ranks 0-1");
+}
+
+}  // namespace
+}  // namespace tutti
