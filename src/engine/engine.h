@@ -49,43 +49,55 @@ class Operation {
  private:
   friend class Engine;
   struct Channel {
-    size_t tile = 0;            // tiles are runs of the plan over consecutive parts of this channel's share
-    size_t tiles = 0;
-    size_t share_first = 0;     // elements
-    size_t share_count = 0;
-    Chunks chunks{0, 1, 1};     // of the current tile
-    size_t tile_first = 0;      // elements
-    uint32_t step = 0;
-    size_t bytes_done = 0;      // of the current step's message
-    bool done = false;
+    // The share: tiles are runs of the plan over consecutive parts of it.
+    size_t share_first;         // elements
+    size_t share_count;
+    size_t tile_elements;       // of every tile but the last
+    std::byte* scratch;
+    Endpoint* const* endpoints; // [peer]
+    size_t tile;
+    size_t tiles;
+    // The current tile.
+    Chunks chunks{0, 1, 1};
+    size_t tile_first;          // elements
+    // The current step; once past the last, the flush of whom it sent to.
+    uint32_t step;
+    uint32_t next_in;           // senders before this one have delivered
+    uint32_t next_out;          // receivers before this one are served
+    bool stored;                // the step's result lies at dst already
+    bool done;
+    size_t bytes_done;          // of the message that is moving
   };
   Work work_;
-  size_t tile_elements_ = 0;
+  int first_channel_ = 0;
   int channels_ = 0;
   int channels_done_ = 0;
-  bool flushing_ = false;
-  std::array<Channel, channels_max> channel_;
+  int blocked_ = 0;             // the last channel that failed or had to wait
+  std::array<Channel, channels_max> channel_;  // only the first channels_ are ever initialised
 };
 
 class Engine {
  public:
   // endpoints[channel * size + peer]; null for the rank itself. Outlives the engine. message_bytes_max: the smallest
-  // of its transports.
+  // of its transports, the same on all ranks: together with plan, count and element size it decides the tiles.
   Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max);
 
-  // Bytes of scratch that a plan needs for a count: never more than shape.scratch × message_bytes_max per channel.
+  // Bytes of scratch that a plan needs for any count: never more than shape.scratch × message_bytes_max per channel.
   size_t scratch_bytes(const Plan& plan, int channels) const noexcept;
 
-  // Prepares an operation on channels [first_channel, first_channel + channels). Touches no endpoint.
+  // Prepares an operation on channels [first_channel, first_channel + channels). Touches no endpoint. The plan's
+  // message_chunks_max must be that of the largest message of any rank, so that all ranks cut alike.
   void start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept;
 
   // Moves what can move. done: the result is in place and the caller's buffers are free. failed: waiting_on() names
   // the endpoint, whose fault() says why.
   Status progress(Operation& operation) const noexcept;
 
+  // While progress() says again or failed.
   WaitingOn waiting_on(const Operation& operation) const noexcept;
 
  private:
+  class Run;
   int size_;
   std::span<Endpoint* const> endpoints_;
   size_t message_bytes_max_;

@@ -1,0 +1,352 @@
+// The engine: cuts a call into channels and tiles, and interprets a plan's steps over each.
+#include "engine/engine.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// Outputs at least this large are stored past the caches: by the time they are complete, their first part would have
+// been evicted anyway.
+constexpr size_t streaming_bytes_min = size_t{8} << 20;
+
+// More operands than one reduction pass takes are folded block by block, so that the partial result stays in the
+// first-level cache.
+constexpr size_t block_bytes = 4096;
+
+constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Room for one chunk of scratch. Chunks are rounded up to 64 bytes, and never larger than a message.
+size_t scratch_chunk_bytes(const Plan& plan, size_t message_bytes_max) {
+  return std::min(message_bytes_max, round_up(message_bytes_max / plan.message_chunks_max, 64) + 64);
+}
+
+size_t scratch_channel_bytes(const Plan& plan, size_t message_bytes_max) {
+  return plan.shape.scratch == 0 ? 0 : round_up(plan.shape.scratch * scratch_chunk_bytes(plan, message_bytes_max), 64);
+}
+
+// Elements of the longest tile whose largest message fits.
+size_t tile_elements_max(const Plan& plan, size_t element_bytes, size_t message_bytes_max) {
+  const size_t unit = std::max<size_t>(1, 64 / element_bytes);
+  size_t per_chunk = std::max<size_t>(1, message_bytes_max / (plan.message_chunks_max * element_bytes));
+  if (per_chunk >= 4 * unit) per_chunk -= per_chunk % unit;  // Chunks rounds large chunks up to whole units
+  return per_chunk * plan.shape.output;
+}
+
+}  // namespace
+
+// Moves one channel of one operation. Every function may be called again where it stopped.
+class Engine::Run {
+ public:
+  Run(const Work& work, Operation::Channel& channel) noexcept
+      : work_(work), plan_(*work.plan), channel_(channel), endpoints_(channel.endpoints) {}
+
+  // A tile starts: its part of the share, divided into the plan's chunks.
+  void begin_tile(size_t tile) noexcept {
+    const size_t first = tile * channel_.tile_elements;
+    const size_t count = std::min(channel_.tile_elements, channel_.share_count - first);
+    channel_.tile = tile;
+    channel_.tile_first = channel_.share_first + first;
+    channel_.chunks = Chunks(count, plan_.shape.output, work_.element_bytes);
+    channel_.step = 0;
+    begin_step();
+  }
+
+  Status move() noexcept {
+    for (;;) {
+      while (channel_.step < plan_.steps.size()) {
+        const Status status = move_step(plan_.steps[channel_.step]);
+        if (status != Status::done) return status;
+        ++channel_.step;
+        begin_step();
+      }
+      if (channel_.tile + 1 == channel_.tiles) return flush();
+      begin_tile(channel_.tile + 1);
+    }
+  }
+
+ private:
+  void begin_step() noexcept {
+    channel_.next_in = 0;
+    channel_.next_out = 0;
+    channel_.bytes_done = 0;
+    channel_.stored = false;
+  }
+
+  Status move_step(const Fold& fold) noexcept {
+    const size_t bytes = step_bytes(fold);
+    if (fold.n_from == 0) return move_local(fold, bytes);
+    if (fold.n_from == 1 && fold.a.count == 0 && divisor(fold) == 0) {
+      return fold.n_to == 0 ? receive(fold, bytes) : forward(fold, bytes);
+    }
+    return fold.dst.count > 0 || fold.n_to == 0 || bytes == 0 ? reduce_to_memory(fold, bytes)
+                                                              : reduce_to_slots(fold, bytes);
+  }
+
+  // No message comes in: a local copy, sends, or both.
+  Status move_local(const Fold& fold, size_t bytes) noexcept {
+    const std::byte* source = read_at(fold.a);
+    if (fold.dst.count > 0) {
+      std::byte* target = write_at(fold.dst);
+      if (!channel_.stored && bytes > 0) fold_into(fold, target, bytes, store(fold));
+      channel_.stored = true;
+      source = target;
+    }
+    return send_to_all(fold, source, bytes);
+  }
+
+  Status receive(const Fold& fold, size_t bytes) noexcept {
+    return sender(fold, 0).recv(write_at(fold.dst), bytes, work_.signature, channel_.bytes_done);
+  }
+
+  // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last.
+  Status forward(const Fold& fold, size_t bytes) noexcept {
+    const std::byte* message = nullptr;
+    const Status arrived = sender(fold, 0).view(bytes, work_.signature, message);
+    if (arrived != Status::done) return arrived;
+    channel_.next_in = 1;
+    const Status sent = send_to_all(fold, message, bytes);
+    if (sent == Status::failed) return sent;
+    if (fold.dst.count > 0 && !channel_.stored) {
+      copy_bytes(write_at(fold.dst), message, bytes, store(fold));
+      channel_.stored = true;
+    }
+    if (sent == Status::done) sender(fold, 0).release();
+    return sent;
+  }
+
+  // The result is stored, so it is reduced in place and sent from there: nothing is held while a receiver is awaited.
+  Status reduce_to_memory(const Fold& fold, size_t bytes) noexcept {
+    if (!channel_.stored) {
+      const Status arrived = fold_arrived(fold, fold.dst.count > 0 ? write_at(fold.dst) : nullptr, bytes, store(fold));
+      if (arrived != Status::done) return arrived;
+      channel_.stored = true;
+      release_all(fold);
+    }
+    return send_to_all(fold, fold.dst.count > 0 ? write_at(fold.dst) : nullptr, bytes);
+  }
+
+  // The result is only passed on: it is reduced straight into the first receiver's slot and copied to the others'.
+  Status reduce_to_slots(const Fold& fold, size_t bytes) noexcept {
+    const Status arrived = fold_arrived(fold, nullptr, bytes, Store::cached);
+    if (arrived != Status::done) return arrived;
+    const std::span<const uint32_t> to = plan_.to(fold);
+    for (; channel_.next_out < to.size(); ++channel_.next_out) {
+      Endpoint& receiver = *endpoints_[to[channel_.next_out]];
+      if (receiver.reserve(bytes) == nullptr) {
+        return receiver.fault().kind == FaultKind::none ? Status::again : Status::failed;
+      }
+    }
+    std::byte* result = endpoints_[to[0]]->reserve(bytes);
+    fold_into(fold, result, bytes, Store::cached);
+    for (size_t i = 1; i < to.size(); ++i) {
+      Endpoint& receiver = *endpoints_[to[i]];
+      copy_bytes(receiver.reserve(bytes), result, bytes, Store::cached);
+    }
+    for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, work_.signature);
+    release_all(fold);
+    return Status::done;
+  }
+
+  Status send_to_all(const Fold& fold, const std::byte* data, size_t bytes) noexcept {
+    const std::span<const uint32_t> to = plan_.to(fold);
+    for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
+      const Status status =
+          endpoints_[to[channel_.next_out]]->send(data, bytes, work_.signature, channel_.bytes_done);
+      if (status != Status::done) return status;
+    }
+    return Status::done;
+  }
+
+  // done: all messages of the step have arrived and, where `result` is not null, are folded into it.
+  Status fold_arrived(const Fold& fold, std::byte* result, size_t bytes, Store how) noexcept {
+    const std::span<const uint32_t> from = plan_.from(fold);
+    for (; channel_.next_in < from.size(); ++channel_.next_in) {
+      const std::byte* message = nullptr;
+      const Status status = endpoints_[from[channel_.next_in]]->view(bytes, work_.signature, message);
+      if (status != Status::done) return status;
+    }
+    if (result != nullptr && bytes > 0) fold_into(fold, result, bytes, how);
+    return Status::done;
+  }
+
+  // All operands are there. Passes end at the same operand on every rank, so rounding is the same as well.
+  void fold_into(const Fold& fold, std::byte* result, size_t bytes, Store how) noexcept {
+    const uint32_t operands = fold.n_from + (fold.a.count > 0 ? 1u : 0u);
+    const uint32_t divide_by = divisor(fold);
+    if (operands == 1 && divide_by == 0) {
+      copy_bytes(result, operand(fold, 0, bytes), bytes, how);
+      return;
+    }
+    const size_t count = bytes / work_.element_bytes;
+    if (operands <= uint32_t(reduce_inputs_max)) {
+      const void* inputs[reduce_inputs_max];
+      for (uint32_t i = 0; i < operands; ++i) inputs[i] = operand(fold, i, bytes);
+      work_.reduce(result, inputs, int(operands), count, divide_by, how);
+      return;
+    }
+    const size_t block = block_bytes / work_.element_bytes;
+    for (size_t first = 0; first < count; first += block) {
+      fold_block(fold, result, bytes, first, std::min(block, count - first), how);
+    }
+  }
+
+  void fold_block(const Fold& fold, std::byte* result, size_t bytes, size_t first, size_t count, Store how) noexcept {
+    alignas(64) std::byte partial[block_bytes];
+    const uint32_t operands = fold.n_from + (fold.a.count > 0 ? 1u : 0u);
+    const size_t offset = first * work_.element_bytes;
+    const void* inputs[reduce_inputs_max];
+    int filled = 0;
+    for (uint32_t i = 0; i < operands; ++i) {
+      inputs[filled++] = operand(fold, i, bytes) + offset;
+      const bool last = i + 1 == operands;
+      if (last) {
+        work_.reduce(result + offset, inputs, filled, count, divisor(fold), how);
+      } else if (filled == reduce_inputs_max) {
+        work_.reduce(partial, inputs, filled, count, 0, Store::cached);
+        inputs[0] = partial;
+        filled = 1;
+      }
+    }
+  }
+
+  // The i-th operand of a step, counting the local one; its message has arrived.
+  const std::byte* operand(const Fold& fold, uint32_t i, size_t bytes) noexcept {
+    if (fold.a.count > 0) {
+      if (i == fold.a_place) return read_at(fold.a);
+      if (i > fold.a_place) --i;
+    }
+    const std::byte* message = nullptr;
+    sender(fold, i).view(bytes, work_.signature, message);
+    return message;
+  }
+
+  void release_all(const Fold& fold) noexcept {
+    for (const uint32_t peer : plan_.from(fold)) endpoints_[peer]->release();
+  }
+
+  // Hands everything sent out of this process. A plan often sends to one peer in many steps in a row.
+  Status flush() noexcept {
+    for (; channel_.next_in < plan_.steps.size(); ++channel_.next_in, channel_.next_out = 0) {
+      const std::span<const uint32_t> to = plan_.to(plan_.steps[channel_.next_in]);
+      for (; channel_.next_out < to.size(); ++channel_.next_out) {
+        if (to.size() == 1 && channel_.next_in > 0) {
+          const std::span<const uint32_t> before = plan_.to(plan_.steps[channel_.next_in - 1]);
+          if (before.size() == 1 && before[0] == to[0]) continue;
+        }
+        const Status status = endpoints_[to[channel_.next_out]]->flush();
+        if (status != Status::done) return status;
+      }
+    }
+    return Status::done;
+  }
+
+  Endpoint& sender(const Fold& fold, uint32_t i) const noexcept { return *endpoints_[plan_.peers[fold.peers + i]]; }
+  uint32_t divisor(const Fold& fold) const noexcept { return fold.finish && work_.divisor > 1 ? work_.divisor : 0; }
+  Store store(const Fold& fold) const noexcept {
+    const bool read_soon = fold.n_to > 0 || work_.count * work_.element_bytes < streaming_bytes_min;
+    return read_soon ? Store::cached : Store::streaming;
+  }
+
+  // All slices of a step are the same chunks.
+  size_t step_bytes(const Fold& fold) const noexcept {
+    const Slice& slice = fold.a.count > 0 ? fold.a : fold.dst;
+    const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
+    return channel_.chunks.size(first, slice.count) * work_.element_bytes;
+  }
+
+  size_t element(const Slice& slice) const noexcept {
+    return channel_.tile_first + channel_.chunks.first(slice.first);
+  }
+  std::byte* scratch_at(const Slice& slice) const noexcept {
+    return channel_.scratch + slice.first * channel_.chunks.per_chunk() * work_.element_bytes;
+  }
+  const std::byte* read_at(const Slice& slice) const noexcept {
+    if (slice.buffer == Buffer::scratch) return scratch_at(slice);
+    const std::byte* base = slice.buffer == Buffer::input ? work_.input : work_.output;
+    return base + element(slice) * work_.element_bytes;
+  }
+  std::byte* write_at(const Slice& slice) const noexcept {
+    if (slice.buffer == Buffer::scratch) return scratch_at(slice);
+    return work_.output + element(slice) * work_.element_bytes;
+  }
+
+  const Work& work_;
+  const Plan& plan_;
+  Operation::Channel& channel_;
+  Endpoint* const* const endpoints_;
+};
+
+Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max)
+    : size_(size), endpoints_(endpoints), message_bytes_max_(message_bytes_max) {}
+
+size_t Engine::scratch_bytes(const Plan& plan, int channels) const noexcept {
+  return scratch_channel_bytes(plan, message_bytes_max_) * size_t(channels);
+}
+
+void Engine::start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept {
+  operation.work_ = work;
+  operation.first_channel_ = first_channel;
+  operation.channels_ = channels;
+  operation.channels_done_ = 0;
+  operation.blocked_ = 0;
+  // A small call is one tile, whose messages fit because all of it does.
+  const bool small = work.count <= message_bytes_max_ / 8;
+  const size_t tile_max =
+      small ? work.count : tile_elements_max(*work.plan, work.element_bytes, message_bytes_max_);
+  const Chunks shares(work.count, uint32_t(channels), work.element_bytes);
+  for (int i = 0; i < channels; ++i) {
+    Operation::Channel& channel = operation.channel_[size_t(i)];
+    channel.share_first = shares.first(uint32_t(i));
+    channel.share_count = shares.size(uint32_t(i));
+    channel.tiles = channel.share_count <= tile_max ? 1 : (channel.share_count + tile_max - 1) / tile_max;
+    channel.tile_elements = tile_max;
+    channel.endpoints = endpoints_.data() + size_t(first_channel + i) * size_t(size_);
+    if (work.plan->shape.scratch > 0) {
+      channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
+    }
+    channel.done = false;
+    Run(operation.work_, channel).begin_tile(0);
+  }
+}
+
+Status Engine::progress(Operation& operation) const noexcept {
+  for (int i = 0; i < operation.channels_; ++i) {
+    Operation::Channel& channel = operation.channel_[size_t(i)];
+    if (channel.done) continue;
+    const Status status = Run(operation.work_, channel).move();
+    if (status == Status::done) {
+      channel.done = true;
+      ++operation.channels_done_;
+      continue;
+    }
+    operation.blocked_ = i;
+    if (status == Status::failed) return status;
+  }
+  return operation.channels_done_ == operation.channels_ ? Status::done : Status::again;
+}
+
+WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
+  const Operation::Channel& channel = operation.channel_[size_t(operation.blocked_)];
+  const Plan& plan = *operation.work_.plan;
+  WaitingOn waiting;
+  waiting.channel = operation.first_channel_ + operation.blocked_;
+  waiting.tile = channel.tile;
+  waiting.step = channel.step;
+  // Past the last step, next_in is the step whose receivers are being flushed.
+  const bool flushing = channel.step >= plan.steps.size();
+  const size_t step = flushing ? channel.next_in : channel.step;
+  if (channel.done || step >= plan.steps.size()) return waiting;
+  const Fold& fold = plan.steps[step];
+  waiting.sending = flushing || channel.next_in >= fold.n_from;
+  if (!waiting.sending) {
+    waiting.peer = int(plan.from(fold)[channel.next_in]);
+  } else if (channel.next_out < fold.n_to) {
+    waiting.peer = int(plan.to(fold)[channel.next_out]);
+  }
+  if (waiting.peer >= 0) waiting.endpoint = channel.endpoints[waiting.peer];
+  return waiting;
+}
+
+}  // namespace tutti
+

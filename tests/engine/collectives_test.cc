@@ -1,0 +1,122 @@
+// Every algorithm, type, operator and number of ranks up to 9, run by the engine on a simulated network.
+#include "engine/collective.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+constexpr std::array counts = {size_t{0}, size_t{1}, size_t{2}, size_t{7}, size_t{64}, size_t{333}, size_t{1000}};
+constexpr std::array reduce_ops = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
+
+// Everything that a case leaves open, at random.
+void vary(CollectiveCase& c, Random& random) {
+  c.root = c.collective == Collective::broadcast ? int(random.below(uint64_t(c.n))) : 0;
+  c.pipeline = find_algorithm(c.collective, c.algorithm)->pipelined ? int(random.between(1, 6)) : 1;
+  c.in_place = random.chance(0.5);
+  c.misaligned = random.below(9);
+  c.channels = int(random.between(1, 3));
+  c.slots = int(random.between(2, 4));
+  c.message_bytes_max = size_t{512} << random.below(5);
+  c.short_probability = random.chance(0.5) ? 0.2 : 0;
+  c.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
+  c.seed = random.next();
+}
+
+TEST(Collectives, AgreeWithANaiveReferenceForEveryTypeOperatorAlgorithmAndNumberOfRanks) {
+  PlanStore plans;
+  Random random(20240601);
+  int runs = 0;
+  for (const Algorithm& algorithm : catalog()) {
+    for (const DataTypeInfo& type : data_types) {
+      for (const ReduceOp op : reduce_ops) {
+        if (algorithm.collective == Collective::broadcast && op != ReduceOp::sum) continue;
+        for (int n = 1; n <= 9; ++n) {
+          for (int i = 0; i < 3; ++i, ++runs) {
+            CollectiveCase c{algorithm.collective, algorithm.name, n};
+            c.type = type.type;
+            c.op = op;
+            c.count = counts[random.below(counts.size())];
+            vary(c, random);
+            ASSERT_EQ(run_collective(c, plans), "");
+          }
+        }
+      }
+    }
+  }
+  fmt::print("{} runs\n", runs);
+}
+
+TEST(Collectives, AgreeForEveryCountInPlaceAndNotOverManyTilesAndChannels) {
+  PlanStore plans;
+  Random random(7);
+  for (const Algorithm& algorithm : catalog()) {
+    for (int n = 1; n <= 9; ++n) {
+      for (const size_t count : counts) {
+        for (const bool in_place : {false, true}) {
+          CollectiveCase c{algorithm.collective, algorithm.name, n};
+          c.count = count;
+          vary(c, random);
+          c.in_place = in_place;
+          c.message_bytes_max = 512;
+          ASSERT_EQ(run_collective(c, plans), "");
+        }
+      }
+    }
+  }
+}
+
+TEST(Collectives, GiveTheSameBitsOnAllRanksWhereRoundingDependsOnTheOrder) {
+  PlanStore plans;
+  Random random(99);
+  for (const Algorithm& algorithm : catalog()) {
+    if (algorithm.collective != Collective::all_reduce) continue;
+    for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64,
+                                DataType::float8e4m3, DataType::float8e5m2}) {
+      for (const int n : {2, 3, 5, 7, 8, 9, 12, 17}) {
+        CollectiveCase c{algorithm.collective, algorithm.name, n};
+        c.type = type;
+        c.op = random.chance(0.5) ? ReduceOp::sum : ReduceOp::avg;
+        c.count = 777;
+        c.exact = false;
+        vary(c, random);
+        ASSERT_EQ(run_collective(c, plans), "");
+      }
+    }
+  }
+}
+
+TEST(Collectives, FoldMoreOperandsThanOnePassTakesInPlace) {
+  PlanStore plans;
+  for (const int n : {8, 9, 15, 16, 17, 23, 40}) {
+    for (const bool in_place : {false, true}) {
+      CollectiveCase c;
+      c.n = n;
+      c.count = 3001;
+      c.in_place = in_place;
+      c.message_bytes_max = 1 << 20;
+      ASSERT_EQ(run_collective(c, plans), "");
+    }
+  }
+}
+
+TEST(Collectives, EndWithOneOrWithEmptyElementsOnManyRanks) {
+  PlanStore plans;
+  for (const Algorithm& algorithm : catalog()) {
+    for (const int n : {16, 31, 64}) {
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{65}}) {
+        CollectiveCase c{algorithm.collective, algorithm.name, n};
+        c.pipeline = algorithm.pipelined ? 4 : 1;
+        c.count = count;
+        c.root = algorithm.collective == Collective::broadcast ? n - 1 : 0;
+        c.op = ReduceOp::max;
+        ASSERT_EQ(run_collective(c, plans), "");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

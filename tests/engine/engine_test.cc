@@ -1,0 +1,232 @@
+// The engine on plans made by hand: how a call is cut, what each kind of step does, what it says while it waits.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "engine/simulation.h"
+
+namespace tutti {
+namespace {
+
+// Sums of int32, and how often the engine asked for one.
+void add_int32(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor, Store) noexcept {
+  int32_t* const sums = static_cast<int32_t*>(output);
+  for (size_t i = 0; i < count; ++i) {
+    int32_t sum = 0;
+    for (int k = 0; k < n_inputs; ++k) sum += static_cast<const int32_t*>(inputs[k])[i];
+    sums[i] = divisor > 1 ? sum / int32_t(divisor) : sum;
+  }
+}
+
+Plan plan_of(std::vector<Fold> steps, std::vector<uint32_t> peers, Shape shape = {}) {
+  Plan plan;
+  plan.algorithm = "by hand";
+  plan.shape = shape;
+  plan.steps = std::move(steps);
+  plan.peers = std::move(peers);
+  return plan;
+}
+
+Fold fold(Slice a, Slice dst, uint16_t n_from, uint16_t n_to, uint32_t peers = 0) {
+  Fold f;
+  f.a = a;
+  f.dst = dst;
+  f.n_from = n_from;
+  f.n_to = n_to;
+  f.peers = peers;
+  return f;
+}
+
+// One buffer pair of int32 a rank.
+class EngineTest : public ::testing::Test {
+ protected:
+  void make(int n, size_t count, size_t message_bytes_max = 4096) {
+    SimulatedOptions options;
+    options.n = n;
+    options.channels = 2;
+    options.message_bytes_max = message_bytes_max;
+    simulation_ = std::make_unique<Simulation>(options);
+    for (int rank = 0; rank < n; ++rank) {
+      inputs_.emplace_back(count);
+      std::iota(inputs_.back().begin(), inputs_.back().end(), 1000 * (rank + 1));
+      outputs_.emplace_back(count, -1);
+    }
+  }
+  Work work(int rank, const Plan& plan) {
+    Work work;
+    work.plan = &plan;
+    work.input = reinterpret_cast<const std::byte*>(inputs_[size_t(rank)].data());
+    work.output = reinterpret_cast<std::byte*>(outputs_[size_t(rank)].data());
+    work.count = inputs_[size_t(rank)].size();
+    work.element_bytes = 4;
+    work.reduce = add_int32;
+    work.signature = 42;
+    return work;
+  }
+  void start(int rank, const Plan& plan, int channels = 1) { simulation_->start(rank, work(rank, plan), 0, channels); }
+  void run_all() {
+    simulation_->run();
+    for (size_t rank = 0; rank < inputs_.size(); ++rank) ASSERT_EQ(simulation_->status(int(rank)), Status::done);
+  }
+
+  std::unique_ptr<Simulation> simulation_;
+  std::vector<std::vector<int32_t>> inputs_, outputs_;
+};
+
+TEST_F(EngineTest, SendsFromAndReceivesIntoUserMemory) {
+  make(2, 100);
+  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1}), recv = plan_of({fold({}, out(0), 1, 0)}, {0});
+  start(0, send);
+  start(1, recv);
+  run_all();
+  EXPECT_EQ(outputs_[1], inputs_[0]);
+}
+
+TEST_F(EngineTest, SendsEmptyMessagesSinceTheyCarrySignatures) {
+  make(2, 0);
+  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1}), recv = plan_of({fold({}, out(0), 1, 0)}, {0});
+  start(1, recv);
+  simulation_->run();
+  EXPECT_EQ(simulation_->status(1), Status::again);
+  start(0, send);
+  run_all();
+}
+
+TEST_F(EngineTest, CutsACallIntoTilesWhoseMessagesFitOnSeveralChannels) {
+  for (const int channels : {1, 2}) {
+    inputs_.clear();
+    outputs_.clear();
+    make(2, 100'003, 1024);
+    const Plan send = plan_of({fold(in(0, 2), {}, 0, 1), fold(in(2), {}, 0, 1)}, {1}, {3, 3, 0, 2});
+    const Plan recv = plan_of({fold({}, out(0, 2), 1, 0), fold({}, out(2), 1, 0)}, {0}, {3, 3, 0, 2});
+    Plan sends = send, recvs = recv;
+    sends.message_chunks_max = recvs.message_chunks_max = 2;
+    start(0, sends, channels);
+    start(1, recvs, channels);
+    run_all();
+    EXPECT_EQ(outputs_[1], inputs_[0]);
+  }
+}
+
+TEST_F(EngineTest, ForwardsWhatItReceivesAndKeepsACopy) {
+  make(4, 1000, 512);
+  const Plan first = plan_of({fold(in(0), out(0), 0, 1)}, {1});
+  const Plan middle = plan_of({fold({}, out(0), 1, 2)}, {0, 2, 3});
+  const Plan last = plan_of({fold({}, out(0), 1, 0)}, {1});
+  start(0, first);
+  start(1, middle);
+  start(2, last);
+  start(3, last);
+  run_all();
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(outputs_[size_t(rank)], inputs_[0]);
+}
+
+TEST_F(EngineTest, ReducesWhatOnlyPassesThroughStraightIntoSlots) {
+  make(4, 1000, 512);
+  const Plan leaf = plan_of({fold(in(0), {}, 0, 1)}, {1});
+  Plan middle = plan_of({fold(in(0), {}, 1, 2)}, {0, 2, 3});
+  middle.steps[0].a_place = 1;
+  const Plan last = plan_of({fold({}, out(0), 1, 0)}, {1});
+  start(0, leaf);
+  start(1, middle);
+  start(2, last);
+  start(3, last);
+  run_all();
+  for (size_t i = 0; i < 1000; ++i) EXPECT_EQ(outputs_[2][i], inputs_[0][i] + inputs_[1][i]);
+  EXPECT_EQ(outputs_[2], outputs_[3]);
+  EXPECT_EQ(outputs_[1][0], -1);
+}
+
+TEST_F(EngineTest, DividesWhereAStepFinishes) {
+  make(2, 10);
+  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1});
+  Plan add = plan_of({fold(in(0), out(0), 1, 0)}, {0});
+  add.steps[0].finish = true;
+  start(0, send);
+  Work averaging = work(1, add);
+  averaging.divisor = 2;
+  simulation_->start(1, averaging, 0, 1);
+  run_all();
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(outputs_[1][i], (inputs_[0][i] + inputs_[1][i]) / 2);
+}
+
+TEST_F(EngineTest, KeepsChunksInScratch) {
+  make(3, 300, 256);
+  const Shape shape{1, 1, 1, 1};
+  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1}, shape);
+  const Plan hold = plan_of({fold({}, scratch(0), 1, 0), fold(scratch(0), {}, 0, 1, 1)}, {0, 2}, shape);
+  const Plan recv = plan_of({fold({}, out(0), 1, 0)}, {1}, shape);
+  const size_t scratch_bytes = simulation_->engine(1).scratch_bytes(hold, 2);
+  EXPECT_EQ(scratch_bytes, 2 * 256u);
+  alignas(64) std::byte memory[2 * 256];
+  start(0, send, 2);
+  Work holding = work(1, hold);
+  holding.scratch = memory;
+  simulation_->start(1, holding, 0, 2);
+  start(2, recv, 2);
+  run_all();
+  EXPECT_EQ(outputs_[2], inputs_[0]);
+}
+
+TEST_F(EngineTest, SaysOnWhomItWaits) {
+  make(3, 8);
+  const Plan plan = plan_of({fold(in(0), {}, 0, 1), fold({}, out(0), 1, 0, 1)}, {1, 2});
+  start(0, plan);
+  simulation_->run();
+  const WaitingOn waiting = simulation_->waiting_on(0);
+  EXPECT_EQ(waiting.peer, 2);
+  EXPECT_EQ(waiting.step, 1u);
+  EXPECT_FALSE(waiting.sending);
+  EXPECT_EQ(waiting.endpoint, simulation_->network().transport(0).endpoint(2, 0));
+}
+
+TEST_F(EngineTest, SaysToWhomItCannotSend) {
+  make(2, 1000, 64);
+  const Plan plan = plan_of({fold(in(0), {}, 0, 1)}, {1});
+  start(0, plan);
+  simulation_->run();
+  EXPECT_EQ(simulation_->status(0), Status::again);
+  EXPECT_TRUE(simulation_->waiting_on(0).sending);
+  EXPECT_EQ(simulation_->waiting_on(0).peer, 1);
+  EXPECT_EQ(simulation_->waiting_on(0).tile, 2u);
+}
+
+TEST_F(EngineTest, FailsAndShowsBothCallsWhereTheyDoNotMatch) {
+  make(2, 100);
+  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1}), recv = plan_of({fold({}, out(0), 1, 0)}, {0});
+  Work other = work(0, send);
+  other.signature = 43;
+  simulation_->start(0, other, 0, 1);
+  start(1, recv);
+  simulation_->run();
+  ASSERT_EQ(simulation_->status(1), Status::failed);
+  const Endpoint* endpoint = simulation_->waiting_on(1).endpoint;
+  ASSERT_NE(endpoint, nullptr);
+  EXPECT_EQ(endpoint->fault().kind, FaultKind::mismatch);
+  EXPECT_EQ(endpoint->fault().signature, 43u);
+  EXPECT_EQ(endpoint->fault().bytes, 400u);
+}
+
+TEST_F(EngineTest, FailsWhereThePeerIsGone) {
+  make(2, 100);
+  const Plan recv = plan_of({fold({}, out(0), 1, 0)}, {0});
+  start(1, recv);
+  simulation_->network().kill(0, 1000);
+  simulation_->run();
+  ASSERT_EQ(simulation_->status(1), Status::failed);
+  EXPECT_EQ(simulation_->waiting_on(1).endpoint->fault().kind, FaultKind::closed);
+}
+
+TEST_F(EngineTest, IsDoneAtOnceAloneOnACopy) {
+  make(1, 50);
+  const Plan plan = plan_of({fold(in(0), out(0), 0, 0)}, {});
+  start(0, plan);
+  run_all();
+  EXPECT_EQ(outputs_[0], inputs_[0]);
+}
+
+}  // namespace
+}  // namespace tutti
