@@ -3,8 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
-#include <string>
 #include <vector>
 
 #include "schedule/plan.h"
