@@ -25,14 +25,6 @@ size_t scratch_channel_bytes(const Plan& plan, size_t message_bytes_max) {
   return plan.shape.scratch == 0 ? 0 : round_up(plan.shape.scratch * scratch_chunk_bytes(plan, message_bytes_max), 64);
 }
 
-// Elements of the longest tile whose largest message fits.
-size_t tile_elements_max(const Plan& plan, size_t element_bytes, size_t message_bytes_max) {
-  const size_t unit = std::max<size_t>(1, 64 / element_bytes);
-  size_t per_chunk = std::max<size_t>(1, message_bytes_max / (plan.message_chunks_max * element_bytes));
-  if (per_chunk >= 4 * unit) per_chunk -= per_chunk % unit;  // Chunks rounds large chunks up to whole units
-  return per_chunk * plan.shape.output;
-}
-
 }  // namespace
 
 // Moves one channel of one operation. Every function may be called again where it stopped.
@@ -74,25 +66,25 @@ class Engine::Run {
   }
 
   Status move_step(const Fold& fold) noexcept {
-    const size_t bytes = step_bytes(fold);
-    if (fold.n_from == 0) return move_local(fold, bytes);
+    const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
+    if (fold.n_from == 0) return move_local(fold, count);
     if (fold.n_from == 1 && fold.a.count == 0 && divisor(fold) == 0) {
       return fold.n_to == 0 ? receive(fold, bytes) : forward(fold, bytes);
     }
-    return fold.dst.count > 0 || fold.n_to == 0 || bytes == 0 ? reduce_to_memory(fold, bytes)
-                                                              : reduce_to_slots(fold, bytes);
+    return fold.dst.count > 0 || count == 0 ? reduce_to_memory(fold, count) : reduce_to_slots(fold, count);
   }
 
   // No message comes in: a local copy, sends, or both.
-  Status move_local(const Fold& fold, size_t bytes) noexcept {
+  Status move_local(const Fold& fold, size_t count) noexcept {
     const std::byte* source = read_at(fold.a);
     if (fold.dst.count > 0) {
       std::byte* target = write_at(fold.dst);
-      if (!channel_.stored && bytes > 0) fold_into(fold, target, bytes, store(fold));
+      const void* inputs[] = {source};
+      if (!channel_.stored && count > 0) fold_all(fold, inputs, target, count, store(fold));
       channel_.stored = true;
       source = target;
     }
-    return send_to_all(fold, source, bytes);
+    return send_to_all(fold, source, count * work_.element_bytes);
   }
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
@@ -116,20 +108,25 @@ class Engine::Run {
   }
 
   // The result is stored, so it is reduced in place and sent from there: nothing is held while a receiver is awaited.
-  Status reduce_to_memory(const Fold& fold, size_t bytes) noexcept {
+  Status reduce_to_memory(const Fold& fold, size_t count) noexcept {
+    std::byte* const result = fold.dst.count > 0 ? write_at(fold.dst) : nullptr;
     if (!channel_.stored) {
-      const Status arrived = fold_arrived(fold, fold.dst.count > 0 ? write_at(fold.dst) : nullptr, bytes, store(fold));
+      const void* inputs[reduce_inputs_max];
+      const Status arrived = view_all(fold, count, inputs);
       if (arrived != Status::done) return arrived;
+      if (count > 0) fold_all(fold, inputs, result, count, store(fold));
       channel_.stored = true;
       release_all(fold);
     }
-    return send_to_all(fold, fold.dst.count > 0 ? write_at(fold.dst) : nullptr, bytes);
+    return send_to_all(fold, result, count * work_.element_bytes);
   }
 
   // The result is only passed on: it is reduced straight into the first receiver's slot and copied to the others'.
-  Status reduce_to_slots(const Fold& fold, size_t bytes) noexcept {
-    const Status arrived = fold_arrived(fold, nullptr, bytes, Store::cached);
+  Status reduce_to_slots(const Fold& fold, size_t count) noexcept {
+    const void* inputs[reduce_inputs_max];
+    const Status arrived = view_all(fold, count, inputs);
     if (arrived != Status::done) return arrived;
+    const size_t bytes = count * work_.element_bytes;
     const std::span<const uint32_t> to = plan_.to(fold);
     for (; channel_.next_out < to.size(); ++channel_.next_out) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
@@ -137,11 +134,12 @@ class Engine::Run {
         return receiver.fault().kind == FaultKind::none ? Status::again : Status::failed;
       }
     }
-    std::byte* result = endpoints_[to[0]]->reserve(bytes);
-    fold_into(fold, result, bytes, Store::cached);
-    for (size_t i = 1; i < to.size(); ++i) {
-      Endpoint& receiver = *endpoints_[to[i]];
-      copy_bytes(receiver.reserve(bytes), result, bytes, Store::cached);
+    if (!to.empty()) {
+      std::byte* const result = endpoints_[to[0]]->reserve(bytes);
+      fold_all(fold, inputs, result, count, Store::cached);
+      for (size_t i = 1; i < to.size(); ++i) {
+        copy_bytes(endpoints_[to[i]]->reserve(bytes), result, bytes, Store::cached);
+      }
     }
     for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, work_.signature);
     release_all(fold);
@@ -158,52 +156,59 @@ class Engine::Run {
     return Status::done;
   }
 
-  // done: all messages of the step have arrived and, where `result` is not null, are folded into it.
-  Status fold_arrived(const Fold& fold, std::byte* result, size_t bytes, Store how) noexcept {
+  static uint32_t operands(const Fold& fold) { return fold.n_from + (fold.a.count > 0 ? 1u : 0u); }
+
+  // done: all messages of the step have arrived. Where one pass takes all operands, `inputs` points at them; who is
+  // called again asks for the first ones again, and is given the same places.
+  Status view_all(const Fold& fold, size_t count, const void** inputs) noexcept {
+    const size_t bytes = count * work_.element_bytes;
     const std::span<const uint32_t> from = plan_.from(fold);
-    for (; channel_.next_in < from.size(); ++channel_.next_in) {
+    const bool one_pass = operands(fold) <= uint32_t(reduce_inputs_max);
+    const uint32_t place = fold.a.count > 0 ? fold.a_place : fold.n_from;
+    for (uint32_t i = one_pass ? 0 : channel_.next_in; i < from.size(); ++i) {
       const std::byte* message = nullptr;
-      const Status status = endpoints_[from[channel_.next_in]]->view(bytes, work_.signature, message);
-      if (status != Status::done) return status;
+      const Status status = endpoints_[from[i]]->view(bytes, work_.signature, message);
+      if (status != Status::done) {
+        channel_.next_in = i;
+        return status;
+      }
+      if (one_pass) inputs[i + (i >= place)] = message;
     }
-    if (result != nullptr && bytes > 0) fold_into(fold, result, bytes, how);
+    if (one_pass && fold.a.count > 0) inputs[place] = read_at(fold.a);
+    channel_.next_in = fold.n_from;
     return Status::done;
   }
 
-  // All operands are there. Passes end at the same operand on every rank, so rounding is the same as well.
-  void fold_into(const Fold& fold, std::byte* result, size_t bytes, Store how) noexcept {
-    const uint32_t operands = fold.n_from + (fold.a.count > 0 ? 1u : 0u);
-    const uint32_t divide_by = divisor(fold);
-    if (operands == 1 && divide_by == 0) {
-      copy_bytes(result, operand(fold, 0, bytes), bytes, how);
-      return;
-    }
-    const size_t count = bytes / work_.element_bytes;
-    if (operands <= uint32_t(reduce_inputs_max)) {
-      const void* inputs[reduce_inputs_max];
-      for (uint32_t i = 0; i < operands; ++i) inputs[i] = operand(fold, i, bytes);
-      work_.reduce(result, inputs, int(operands), count, divide_by, how);
-      return;
-    }
-    const size_t block = block_bytes / work_.element_bytes;
-    for (size_t first = 0; first < count; first += block) {
-      fold_block(fold, result, bytes, first, std::min(block, count - first), how);
+  // All operands are there, those of a single pass at `inputs`.
+  void fold_all(const Fold& fold, const void* const* inputs, std::byte* result, size_t count, Store how) noexcept {
+    const uint32_t n_operands = operands(fold), divide_by = divisor(fold);
+    if (n_operands == 1 && divide_by == 0) {
+      copy_bytes(result, inputs[0], count * work_.element_bytes, how);
+    } else if (n_operands <= uint32_t(reduce_inputs_max)) {
+      work_.reduce(result, inputs, int(n_operands), count, divide_by, how);
+    } else {
+      const size_t block = block_bytes / work_.element_bytes;
+      for (size_t first = 0; first < count; first += block) {
+        fold_block(fold, result, count, first, std::min(block, count - first), how);
+      }
     }
   }
 
-  void fold_block(const Fold& fold, std::byte* result, size_t bytes, size_t first, size_t count, Store how) noexcept {
+  // Elements [first, first + n_block) of a step with more operands than one pass takes. Passes end at the same operand
+  // on every rank, so all round alike.
+  void fold_block(const Fold& fold, std::byte* result, size_t count, size_t first, size_t n_block, Store how) noexcept {
     alignas(64) std::byte partial[block_bytes];
-    const uint32_t operands = fold.n_from + (fold.a.count > 0 ? 1u : 0u);
     const size_t offset = first * work_.element_bytes;
+    const uint32_t n_operands = operands(fold);
     const void* inputs[reduce_inputs_max];
     int filled = 0;
-    for (uint32_t i = 0; i < operands; ++i) {
-      inputs[filled++] = operand(fold, i, bytes) + offset;
-      const bool last = i + 1 == operands;
+    for (uint32_t i = 0; i < n_operands; ++i) {
+      inputs[filled++] = operand(fold, i, count) + offset;
+      const bool last = i + 1 == n_operands;
       if (last) {
-        work_.reduce(result + offset, inputs, filled, count, divisor(fold), how);
+        work_.reduce(result + offset, inputs, filled, n_block, divisor(fold), how);
       } else if (filled == reduce_inputs_max) {
-        work_.reduce(partial, inputs, filled, count, 0, Store::cached);
+        work_.reduce(partial, inputs, filled, n_block, 0, Store::cached);
         inputs[0] = partial;
         filled = 1;
       }
@@ -211,13 +216,13 @@ class Engine::Run {
   }
 
   // The i-th operand of a step, counting the local one; its message has arrived.
-  const std::byte* operand(const Fold& fold, uint32_t i, size_t bytes) noexcept {
+  const std::byte* operand(const Fold& fold, uint32_t i, size_t count) noexcept {
     if (fold.a.count > 0) {
       if (i == fold.a_place) return read_at(fold.a);
       if (i > fold.a_place) --i;
     }
     const std::byte* message = nullptr;
-    sender(fold, i).view(bytes, work_.signature, message);
+    sender(fold, i).view(count * work_.element_bytes, work_.signature, message);
     return message;
   }
 
@@ -228,6 +233,7 @@ class Engine::Run {
   // Hands everything sent out of this process. A plan often sends to one peer in many steps in a row.
   Status flush() noexcept {
     for (; channel_.next_in < plan_.steps.size(); ++channel_.next_in, channel_.next_out = 0) {
+      if (plan_.steps[channel_.next_in].n_to == 0) continue;
       const std::span<const uint32_t> to = plan_.to(plan_.steps[channel_.next_in]);
       for (; channel_.next_out < to.size(); ++channel_.next_out) {
         if (to.size() == 1 && channel_.next_in > 0) {
@@ -249,10 +255,10 @@ class Engine::Run {
   }
 
   // All slices of a step are the same chunks.
-  size_t step_bytes(const Fold& fold) const noexcept {
+  size_t step_elements(const Fold& fold) const noexcept {
     const Slice& slice = fold.a.count > 0 ? fold.a : fold.dst;
     const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
-    return channel_.chunks.size(first, slice.count) * work_.element_bytes;
+    return channel_.chunks.size(first, slice.count);
   }
 
   size_t element(const Slice& slice) const noexcept {
@@ -293,8 +299,10 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   // A small call is one tile, whose messages fit because all of it does.
   const bool small = work.count <= message_bytes_max_ / 8;
   const size_t tile_max =
-      small ? work.count : tile_elements_max(*work.plan, work.element_bytes, message_bytes_max_);
-  const Chunks shares(work.count, uint32_t(channels), work.element_bytes);
+      small ? work.count
+            : tile_elements_max(work.plan->shape.output, work.plan->message_chunks_max, work.element_bytes,
+                                message_bytes_max_);
+  const Chunks shares(work.count, uint32_t(channels), work.element_bytes);  // no division where there is one channel
   for (int i = 0; i < channels; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     channel.share_first = shares.first(uint32_t(i));

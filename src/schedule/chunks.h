@@ -12,9 +12,11 @@ namespace tutti {
 class Chunks {
  public:
   constexpr Chunks(size_t count, uint32_t n, size_t element_bytes) : count_(count) {
+    // Divisions cost more than the rest of a small call.
+    per_chunk_ = n == 1 ? count : (count + n - 1) / n;
+    if (per_chunk_ * element_bytes < 256) return;
     const size_t unit = std::max<size_t>(1, 64 / element_bytes);
-    per_chunk_ = (count + n - 1) / n;
-    if (per_chunk_ >= 4 * unit) per_chunk_ = (per_chunk_ + unit - 1) / unit * unit;
+    per_chunk_ = (per_chunk_ + unit - 1) / unit * unit;
   }
 
   // First element of chunk i; the number of elements of chunks [i, i + n).
