@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Ranks on several hosts (network namespaces): TCP alone reaches them, slow, cut and IPv6-only networks included."""
+import subprocess
+import sys
+import time
+import unittest
+
+import namespaces
+from namespaces import Hosts
+
+namespaces.become_root_of_a_user_namespace()
+WORKER = sys.argv.pop(1)
+PORT = 29617
+
+
+class Ranks(unittest.TestCase):
+    def slow_hosts(self, n, rate):
+        try:
+            hosts = Hosts(n, rate=rate)
+            hosts.create()
+        except namespaces.CannotShape as error:
+            hosts.destroy()
+            self.skipTest(f"this kernel cannot slow an interface: {error}")
+        self.addCleanup(hosts.destroy)
+        return hosts
+
+    def start(self, hosts, count, rounds=1, channels=1, algorithm="ring"):
+        return [hosts.start(rank, [WORKER, str(rank), str(hosts.n), hosts.address(0), str(PORT), str(count),
+                                   str(rounds), str(channels), algorithm],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(hosts.n)]
+
+    def milliseconds(self, workers):
+        slowest = 0.0
+        for rank, worker in enumerate(workers):
+            said, _ = worker.communicate(timeout=60)
+            self.assertEqual(worker.returncode, 0, f"rank {rank}: {said}")
+            self.assertTrue(said.startswith("ok "), f"rank {rank}: {said}")
+            slowest = max(slowest, float(said.split()[1]))
+        return slowest
+
+    def test_four_hosts_agree_on_every_algorithm(self):
+        with Hosts(4) as hosts:
+            for algorithm in ("ring", "double_tree", "recursive_doubling", "one_shot"):
+                with self.subTest(algorithm):
+                    self.milliseconds(self.start(hosts, 100_003, channels=2, algorithm=algorithm))
+
+    def test_hosts_with_ipv6_alone(self):
+        with Hosts(2, ipv4=False) as hosts:
+            self.milliseconds(self.start(hosts, 50_000))
+
+    def test_a_slow_network_is_used_to_its_limit(self):
+        # Two ranks, 5 MB: each sends 5 MB. At 200 Mbit/s that is 200 ms.
+        hosts = self.slow_hosts(2, "200mbit")
+        took = self.milliseconds(self.start(hosts, 1_250_000, rounds=3))
+        print(f"all_reduce of 5 MB between 2 hosts at 200 Mbit/s: {took:.0f} ms; the limit is 200 ms")
+        self.assertGreater(took, 150)
+        self.assertLess(took, 600)
+
+    def test_a_cut_that_is_mended_loses_nothing(self):
+        hosts = self.slow_hosts(2, "50mbit")
+        workers = self.start(hosts, 2_500_000)
+        time.sleep(0.7)
+        hosts.cut(1)
+        time.sleep(0.5)
+        hosts.mend(1)
+        self.milliseconds(workers)
+
+    def test_a_dead_rank_ends_the_others(self):
+        hosts = self.slow_hosts(3, "50mbit")
+        workers = self.start(hosts, 25_000_000)
+        time.sleep(1.0)
+        workers[1].kill()
+        start = time.monotonic()
+        for rank in (0, 2):
+            said, _ = workers[rank].communicate(timeout=30)
+            self.assertEqual(workers[rank].returncode, 1, said)
+            self.assertIn("rank 1", said)
+        self.assertLess(time.monotonic() - start, 5)
+
+
+if __name__ == "__main__":
+    reason = namespaces.why_not()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2)
