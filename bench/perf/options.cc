@@ -59,7 +59,7 @@ constexpr std::array refused_table = std::to_array<Refused>({
 
 // The command line as text, before it is understood.
 struct Raw {
-  std::string operation, min_bytes, max_bytes, step_bytes, factor, type = "float", op = "sum", root = "0";
+  std::string operation, min_bytes, max_bytes, step_bytes, factor, sizes, type = "float", op = "sum", root = "0";
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
   std::string warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
   std::array<std::string, refused_table.size()> refused;
@@ -73,6 +73,7 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("-e,--maxbytes", raw.max_bytes, "Greatest size (64M)");
   app.add_option("-f,--stepfactor", raw.factor, "Factor between sizes (2)");
   app.add_option("-i,--stepbytes", raw.step_bytes, "Bytes between sizes, instead of a factor");
+  app.add_option("--sizes", raw.sizes, "These sizes only, separated by commas, instead of -b, -e, -f and -i");
   app.add_option("-n,--iters", raw.iterations, "Timed iterations; auto (default): about 20 ms a size, 20 to 20000");
   app.add_option("-w,--warmup_iters", raw.warmup, "Iterations before the timed ones (5)");
   app.add_option("-m,--agg_iters", raw.grouped, "Operations put into one group (1)");
@@ -123,7 +124,20 @@ std::string names_of(std::span<const Row> table) {
   return names + "all";
 }
 
+void read_list(const Raw& raw, Options& options) {
+  for (const auto& [option, text] : {std::pair{"-b", raw.min_bytes}, {"-e", raw.max_bytes}, {"-f", raw.factor},
+                                     {"-i", raw.step_bytes}})
+    if (!text.empty()) refuse(option, text, "--sizes names the sizes already");
+  for (size_t begin = 0; begin <= raw.sizes.size();) {
+    const size_t end = std::min(raw.sizes.find(',', begin), raw.sizes.size());
+    options.sizes.push_back(size("--sizes", raw.sizes.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  options.max_bytes = *std::max_element(options.sizes.begin(), options.sizes.end());
+}
+
 void read_sizes(const Raw& raw, Options& options) {
+  if (!raw.sizes.empty()) return read_list(raw, options);
   if (!raw.min_bytes.empty()) options.min_bytes = size("-b", raw.min_bytes);
   if (!raw.max_bytes.empty()) options.max_bytes = size("-e", raw.max_bytes);
   else options.max_bytes = std::max(options.max_bytes, options.min_bytes);
@@ -181,6 +195,8 @@ Options understand(const Raw& raw) {
 // The sizes of one type in whole elements, without repetition.
 std::vector<size_t> sizes_of(const Options& options, size_t element_bytes) {
   std::vector<size_t> sizes;
+  for (const size_t bytes : options.sizes) sizes.push_back(bytes / element_bytes * element_bytes);
+  if (!sizes.empty()) return sizes;
   for (size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
     const size_t whole = bytes / element_bytes * element_bytes;
     if (sizes.empty() || sizes.back() != whole) sizes.push_back(whole);

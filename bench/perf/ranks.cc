@@ -1,8 +1,6 @@
 // Starts ranks as processes and threads, and joins them to one communicator.
 #include "bench/perf/ranks.h"
 
-#include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "bench/perf/bind.h"
 #include "bench/perf/rank.h"
 #include "bench/perf/session.h"
 
@@ -40,21 +39,6 @@ tuttiComm_t join_as(const Options& options, int ranks, const tuttiUniqueId& id, 
   tuttiComm_t comm = nullptr;
   check(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "tuttiCommInitRankConfig");
   return comm;
-}
-
-// The calling thread keeps to one core; the n-th of this host takes the n-th core that is allowed.
-void bind_to_core(int n) {
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
-  const int wanted = n % CPU_COUNT(&allowed);
-  for (int core = 0, seen = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || seen++ != wanted) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    sched_setaffinity(0, sizeof(one), &one);
-    return;
-  }
 }
 
 // One rank from joining to its exit code; nothing leaves it but that.

@@ -66,6 +66,8 @@ TEST(Options, NamesWhatIsWrong) {
       {{"all_reduce", "-g", "2"}, "-g 2: buffers are in host memory"},
       {{"all_reduce", "-G", "3"}, "-G 3: "},
       {{"all_reduce", "-t", "0"}, "-t 0: must be"},
+      {{"all_reduce", "--sizes", "8,,9"}, "--sizes : not a size"},
+      {{"all_reduce", "--sizes", "8", "-b", "9"}, "-b 9: --sizes names"},
       {{"all_reduce", "--nonsense"}, "--nonsense"},
       {{}, "collective is required"},
   };
@@ -83,6 +85,7 @@ TEST(Cases, GrowByAFactorOrAStepInWholeElements) {
   EXPECT_EQ(sizes({"all_reduce", "-b", "4", "-e", "16", "-i", "5"}), (std::vector<size_t>{4, 8, 12}));
   EXPECT_EQ(sizes({"all_reduce", "-b", "0", "-e", "16"}), (std::vector<size_t>{0, 4, 8, 16}));
   EXPECT_EQ(sizes({"all_reduce", "-b", "1K", "-e", "1K"}), (std::vector<size_t>{1024}));
+  EXPECT_EQ(sizes({"all_reduce", "--sizes", "1M,8,30"}), (std::vector<size_t>{1 << 20, 8, 28}));
   EXPECT_EQ(make_cases(parse({"barrier"}), 4).size(), 1u);
 }
 
