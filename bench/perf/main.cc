@@ -1,10 +1,14 @@
 // tutti-perf: time, bandwidth and correctness of the collectives, with nccl-tests' options and columns.
+#include <sched.h>
+
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "bench/micro/line_exchange.h"
 #include "bench/perf/options.h"
 #include "bench/perf/ranks.h"
 
@@ -16,15 +20,28 @@ bool speaks() {
   return tuttiEnvRank(&rank, nullptr, nullptr) != tuttiSuccess || rank == 0;
 }
 
+// Between the first two cores of this process. The ranks share the cores later on, so it is measured before.
+double line_exchange_here() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) < 2) return 0;
+  int cores[2], found = 0;
+  for (int core = 0; found < 2; ++core)
+    if (CPU_ISSET(core, &allowed)) cores[found++] = core;
+  return tutti::line_exchange_ns(cores[0], cores[1]);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     std::string text;
-    const std::optional<tutti::perf::Options> options = tutti::perf::parse_options(argc, argv, text);
-    if (options) return tutti::perf::run_ranks(*options);
-    if (speaks()) fmt::print("{}", text);
-    return 0;
+    std::optional<tutti::perf::Options> options = tutti::perf::parse_options(argc, argv, text);
+    if (!options) {
+      if (speaks()) fmt::print("{}", text);
+      return 0;
+    }
+    if (options->line_exchange && speaks()) options->line_exchange_ns = line_exchange_here();
+    return tutti::perf::run_ranks(*options);
   } catch (const tutti::perf::UsageError& error) {
     if (speaks()) fmt::print(stderr, "tutti-perf: {}\n", error.what());
     return tutti::perf::exit_usage;

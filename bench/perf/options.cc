@@ -63,7 +63,7 @@ struct Raw {
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
   std::string warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
   std::array<std::string, refused_table.size()> refused;
-  bool bind = false, stream = false, percentiles = false;
+  bool bind = false, line_exchange = false, stream = false, percentiles = false;
   std::string json_file, csv_file, plot_file;
 };
 
@@ -89,7 +89,8 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_flag("--stream", raw.stream, "Enqueue on a host stream instead of calling on the rank's own thread");
   app.add_option("-z,--blocking", raw.blocking, "With --stream, 1: wait for each operation (0)");
   app.add_option("-T,--timeout", raw.timeout, "Deadline of an operation in seconds; 0: the library's");
-  app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of single iterations (greatest of all ranks)");
+  app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of iterations (greatest of all ranks)");
+  app.add_flag("--line-exchange", raw.line_exchange, "First measure how fast two cores exchange a cache line");
   app.add_option("-J,--json", raw.json_file, "Write the results as JSON")->type_name("FILE");
   app.add_option("--csv", raw.csv_file, "Write the results as CSV")->type_name("FILE");
   app.add_option("--plot", raw.plot_file, "Draw bandwidth and time over size")->type_name("FILE.svg");
@@ -180,7 +181,8 @@ Options understand(const Raw& raw) {
   options.local = int(number("--local", raw.local, 0, 1024));
   options.blocking = number("-z", raw.blocking, 0, 1) == 1;
   options.timeout_s = int(number("-T", raw.timeout, 0, 1'000'000));
-  options.bind = raw.bind, options.stream = raw.stream, options.percentiles = raw.percentiles;
+  options.bind = raw.bind, options.line_exchange = raw.line_exchange;
+  options.stream = raw.stream, options.percentiles = raw.percentiles;
   options.json_file = raw.json_file, options.csv_file = raw.csv_file, options.plot_file = raw.plot_file;
   for (size_t i = 0; i < refused_table.size(); ++i) {
     const Refused& row = refused_table[i];

@@ -51,9 +51,10 @@ struct Options {
   std::vector<Operator> operators;
   int root = 0;  // -1: all
   int threads = 1, local = 0;  // local 0: from the environment
-  bool bind = false, stream = false, blocking = false, percentiles = false;
+  bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
   int timeout_s = 0;  // 0: the library's default
   std::string json_file, csv_file, plot_file;
+  double line_exchange_ns = 0;  // of the machine, measured before the ranks start; 0: not
 };
 
 // A wrong command line; what() names option and value.

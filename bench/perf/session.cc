@@ -43,12 +43,14 @@ std::string transports_text(Rank& rank) {
     ++peers[transport];
   }
   std::string text;
-  for (const auto& [transport, count] : peers) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", transport, count);
+  for (const auto& [transport, count] : peers)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", transport, count);
   return text.empty() ? "none" : text;
 }
 
-Heading make_heading(Rank& rank) {
+Heading make_heading(const Options& options, Rank& rank) {
   Heading heading;
+  heading.line_exchange_ns = options.line_exchange_ns;
   heading.ranks = rank.ranks();
   check(tuttiGetVersion(&heading.library_version), "tuttiGetVersion");
   std::array<char, 65> host{};
@@ -90,7 +92,7 @@ int measure_all(const Options& options, Rank& rank) {
     look_at_file("--csv", options.csv_file);
     look_at_file("--plot", options.plot_file);
   }
-  const Heading heading = make_heading(rank);
+  const Heading heading = make_heading(options, rank);
   Measurement measurement(options, rank);
   const auto show = [first](const std::string& text) {
     if (first) std::fputs(text.c_str(), stdout), std::fflush(stdout);

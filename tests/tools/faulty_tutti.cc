@@ -131,7 +131,9 @@ tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
 tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) { return *rank = comm->rank, tuttiSuccess; }
 tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count) { return *count = comm->meeting->ranks, tuttiSuccess; }
 tuttiResult_t tuttiCommTransport(tuttiComm_t, int, const char** name) { return *name = "threads", tuttiSuccess; }
-tuttiResult_t tuttiCommAlgorithm(tuttiComm_t, const char*, size_t, const char** n) { return *n = "naive", tuttiSuccess; }
+tuttiResult_t tuttiCommAlgorithm(tuttiComm_t, const char*, size_t, const char** name) {
+  return *name = "naive", tuttiSuccess;
+}
 tuttiResult_t tuttiGetVersion(int* version) { return *version = TUTTI_VERSION, tuttiSuccess; }
 const char* tuttiGetErrorString(tuttiResult_t) { return "the phrase"; }
 const char* tuttiGetLastError(tuttiComm_t) { return "the sentence"; }

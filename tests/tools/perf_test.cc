@@ -71,8 +71,10 @@ TEST(Options, NamesWhatIsWrong) {
       {{"all_reduce", "--nonsense"}, "--nonsense"},
       {{}, "collective is required"},
   };
-  for (const auto& [arguments, words] : cases)
-    EXPECT_NE(complaint_about(arguments).find(words), std::string::npos) << words << " / " << complaint_about(arguments);
+  for (const auto& [arguments, words] : cases) {
+    const std::string complaint = complaint_about(arguments);
+    EXPECT_NE(complaint.find(words), std::string::npos) << words << " / " << complaint;
+  }
 }
 
 TEST(Cases, GrowByAFactorOrAStepInWholeElements) {
