@@ -2,6 +2,7 @@
 
 Usage: topo_test.py TUTTI_TOPO TOPOLOGIES"""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -64,6 +65,57 @@ class Shows(unittest.TestCase):
         xml.etree.ElementTree.fromstring(self.output("--svg", "-"))
 
 
+class Explains(unittest.TestCase):
+    """On a machine from a file, whose constants are the defaults: the predictions are the same everywhere."""
+
+    def explain(self, *arguments):
+        done = topo("--load", MACHINES / "2socket-1gpu-1ib.xml", "--json", "--explain", *arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return json.loads(done.stdout)
+
+    def test_every_algorithm_is_a_candidate_once_and_the_fastest_comes_first(self):
+        answer = self.explain("all_reduce", "1M", "-n", "16")
+        names = [c["algorithm"] for c in answer["candidates"]]
+        times = [c["time_us"] for c in answer["candidates"]]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertGreaterEqual(set(names), {"one_shot", "two_shot", "ring", "tree", "double_tree",
+                                             "recursive_doubling", "hierarchical"})
+        self.assertEqual(times, sorted(times))
+        self.assertTrue(answer["reason"].startswith(f"{names[0]} wins for 1 MiB"), answer["reason"])
+
+    def test_rounds_decide_small_calls_and_bytes_large_ones(self):
+        small, large = (self.explain("all_reduce", size, "-n", "8")["candidates"][0] for size in ("8", "64M"))
+        self.assertLess(small["rounds"], 4)
+        self.assertLess(large["bytes_sent"], 2.1)
+
+    def test_tcp_takes_longer_than_shared_memory(self):
+        shm, tcp = (self.explain("broadcast", "1M", "-n", "8", "--transport", kind)["candidates"][0]["time_us"]
+                    for kind in ("shm", "tcp"))
+        self.assertLess(shm, tcp)
+
+    def test_several_hosts_send_bytes_between_them(self):
+        answer = self.explain("all_reduce", "16M", "-n", "16", "--hosts", "2")
+        self.assertTrue(all(c["bytes_between_hosts"] > 0 for c in answer["candidates"]))
+        least = min(c["bytes_between_hosts"] for c in answer["candidates"])
+        self.assertEqual(answer["candidates"][0]["bytes_between_hosts"], least)
+
+    def test_ranks_beyond_the_cores_share_them(self):
+        self.assertEqual(self.explain("barrier", "-n", "64")["ranks_per_core"], 2)
+
+    def test_as_text_for_this_host(self):
+        done = topo("--explain", "all_reduce", "1M", "-n", "16")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"all_reduce of 1 MiB among 16 ranks on 1 host")
+        self.assertRegex(done.stdout, r"\n  ring  .* [un]?m?s ")
+        self.assertRegex(done.stdout, r" wins for 1 MiB.* because ")
+
+    def test_a_forced_algorithm_is_the_only_candidate(self):
+        done = subprocess.run([TOPO, "--explain", "all_reduce", "1M", "-n", "4"], capture_output=True, text=True,
+                              env=os.environ | {"TUTTI_ALGO": "ring"}, timeout=60)
+        self.assertIn("ring is forced by TUTTI_ALGO.", done.stdout)
+        self.assertNotIn("two_shot", done.stdout)
+
+
 class Refuses(unittest.TestCase):
     def refusal(self, *arguments):
         done = topo(*arguments)
@@ -85,6 +137,32 @@ class Refuses(unittest.TestCase):
 
     def test_a_drawing_that_cannot_be_written(self):
         self.assertIn("--svg: cannot write /nowhere/a.svg", self.refusal("--svg", "/nowhere/a.svg"))
+
+    def test_an_unknown_collective(self):
+        self.assertEqual(self.refusal("--explain", "allreduce", "1M", "-n", "4"),
+                         'tutti-topo: --explain: "allreduce" is no collective; there are all_reduce, broadcast and '
+                         'barrier\n')
+
+    def test_a_size_that_is_none(self):
+        for size in ("1X", "-5", "M", "9999999G", ""):
+            self.assertIn(f'--explain: "{size}" is no size', self.refusal("--explain", "all_reduce", size, "-n", "4"))
+        self.assertIn("--explain: all_reduce needs a size", self.refusal("--explain", "all_reduce", "-n", "4"))
+
+    def test_numbers_out_of_range(self):
+        self.assertIn("-n: -3 is not", self.refusal("--explain", "all_reduce", "1M", "-n", "-3"))
+        self.assertIn("-n: 100000 is not", self.refusal("--explain", "all_reduce", "1M", "-n", "100000"))
+        self.assertIn("-n = four", self.refusal("--explain", "all_reduce", "1M", "-n", "four"))
+        self.assertIn("--hosts: 5 is not", self.refusal("--explain", "all_reduce", "1M", "-n", "4", "--hosts", "5"))
+
+    def test_an_unknown_transport(self):
+        self.assertIn('--transport: "ib" is no transport',
+                      self.refusal("--explain", "all_reduce", "1M", "-n", "4", "--transport", "ib"))
+
+    def test_an_algorithm_that_does_not_exist(self):
+        done = subprocess.run([TOPO, "--explain", "all_reduce", "1M", "-n", "4"], capture_output=True, text=True,
+                              env=os.environ | {"TUTTI_ALGO": "rign"}, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('"rign"', done.stderr)
 
     def test_an_unknown_option(self):
         self.assertIn("--colour", self.refusal("--colour"))
