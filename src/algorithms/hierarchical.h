@@ -63,16 +63,21 @@ void all_reduce_hierarchical(V& v, const Group& group) {
     };
   };
   const auto target = shares(Buffer::output);
-  reduce_scatter_direct(in_host, place, hosts.size(mine), shares(Buffer::input), target, shares(Buffer::scratch));
+  const bool alone = hosts.size(mine) == 1;  // then its input is its host's sum
+  if (!alone)
+    reduce_scatter_direct(in_host, place, hosts.size(mine), shares(Buffer::input), target, shares(Buffer::scratch));
 
   for (int share = first; share < last; ++share) {
     Renamed across(
         v, [&, share](int host) { return hosts.owner(host, share); }, same);
-    const auto part = [&, share](int host) { return out(share * n_hosts + host); };
-    const auto spare = [&, share](int host) { return scratch(share * n_hosts + host); };
-    reduce_scatter_direct(across, mine, n_hosts, part, part, spare);
-    v.finish(part(mine));
-    all_gather_direct(across, mine, n_hosts, part);
+    const auto part = [&, share](Buffer buffer) {
+      return [n_hosts, share, buffer](int host) { return Slice{uint32_t(share * n_hosts + host), 1, buffer}; };
+    };
+    const auto sum = part(Buffer::output);
+    reduce_scatter_direct(across, mine, n_hosts, part(alone ? Buffer::input : Buffer::output), sum,
+                          part(Buffer::scratch));
+    v.finish(sum(mine));
+    all_gather_direct(across, mine, n_hosts, sum);
   }
   all_gather_direct(in_host, place, hosts.size(mine), target);
 }
