@@ -150,9 +150,10 @@ DialResult dial(std::span<const JobId::Address> addresses, const Secret& secret,
         return result;
     }
     result.detail = details(attempts);
-    if (options.hopeless_ns >= 0 && now - start >= options.hopeless_ns && hopeless(attempts)) {
-      const bool any_stranger = std::any_of(attempts.begin(), attempts.end(),
-                                            [](const Attempt& a) { return a.outcome == Outcome::stranger; });
+    const bool any_stranger = std::any_of(attempts.begin(), attempts.end(),
+                                          [](const Attempt& a) { return a.outcome == Outcome::stranger; });
+    const bool tried_enough = any_stranger || now - start >= options.hopeless_ns;
+    if (options.hopeless_ns >= 0 && tried_enough && hopeless(attempts)) {
       result.kind = any_stranger ? DialResult::Kind::stranger : DialResult::Kind::refused;
       return result;
     }

@@ -12,7 +12,8 @@ namespace tutti {
 
 struct DialOptions {
   TimeNs deadline = 0;
-  // Gives up once every address has only refused, or been a stranger's, for so long; < 0: tries until the deadline.
+  // Gives up once every address has refused for so long, at once where some are a stranger's and all others refuse;
+  // < 0: tries until the deadline.
   TimeNs hopeless_ns = -1;
   std::function<bool()> stop;  // looked at about every 20 ms; may be empty
 };

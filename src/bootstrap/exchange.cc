@@ -80,8 +80,8 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
   if (parent_gone())
     throw Error(Code::remote_error, fmt::format("{} has left, so set-up exchange {} cannot end",
                                                 liveness_.name(parent_), sequence));
-  throw Error(Code::timeout, fmt::format("set-up exchange {} did not end in time, and rank 0 does not say who is missing",
-                                         sequence));
+  throw Error(Code::timeout, fmt::format("set-up exchange {} did not end in time, and {} does not say who is missing",
+                                         sequence, liveness_.name(0)));
 }
 
 void Control::contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now) {

@@ -162,8 +162,8 @@ Handshake::Proof Handshake::proof(Side of) const noexcept {
 }
 
 std::string version_sentence(uint32_t here, uint32_t there, const std::string& who) {
-  return fmt::format("protocol version {} here, but {} at {}: all ranks of a job need builds with the same version", here,
-                     there, who);
+  return fmt::format("protocol version {} here, but {} at {}: all ranks of a job need builds with the same version",
+                     here, there, who);
 }
 
 }  // namespace tutti

@@ -73,8 +73,8 @@ class Joiner {
       FramedSocket::Received received = FramedSocket::Received::closed;
       if (meeting.flush_until(deadline_)) received = meeting.receive_until(frame, deadline_ + grace_ns);
       if (received == FramedSocket::Received::again)
-        throw Error(Code::timeout, fmt::format("not all of {} ranks joined {}, and the meeting place at {} does not say "
-                                               "which are missing",
+        throw Error(Code::timeout, fmt::format("not all of {} ranks joined {}, and the meeting place at {} does not "
+                                               "say which are missing",
                                                me_.size, within(options_.timeout_ns), place_));
       if (received == FramedSocket::Received::frame) {
         if (frame.type == FrameType::failure) throw_failure(frame);

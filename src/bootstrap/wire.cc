@@ -97,11 +97,11 @@ FramedSocket::Received FramedSocket::receive(Frame& frame) {
       return Received::malformed;
   }
   // Memory grows with what has arrived, not with what was announced.
-  constexpr size_t piece_bytes = size_t{1} << 20;
+  constexpr size_t first_bytes = size_t{64} << 10;
   while (payload_done_ < payload_bytes_) {
-    const size_t wanted = std::min(payload_bytes_ - payload_done_, piece_bytes);
-    in_.payload.resize(payload_done_ + wanted);
-    const ssize_t count = read_some(in_.payload.data() + payload_done_, wanted);
+    Bytes& payload = in_.payload;
+    if (payload_done_ == payload.size()) payload.resize(std::min(payload_bytes_, std::max(2 * payload.size(), first_bytes)));
+    const ssize_t count = read_some(payload.data() + payload_done_, payload.size() - payload_done_);
     if (count <= 0) return count == 0 ? Received::again : Received::closed;
     payload_done_ += size_t(count);
   }

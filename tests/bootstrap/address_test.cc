@@ -23,8 +23,8 @@ TEST(Address, AFilterNamesInterfacesOrExcludesThem) {
 TEST(Address, LoopbackComesLast) {
   const std::vector<InterfaceAddress> all = interface_addresses("");
   ASSERT_FALSE(all.empty());
-  const auto first_loopback = std::find_if(all.begin(), all.end(), [](const auto& e) { return is_loopback(e.address); });
-  EXPECT_TRUE(std::all_of(first_loopback, all.end(), [](const auto& e) { return is_loopback(e.address); }));
+  const auto on_loopback = [](const InterfaceAddress& entry) { return is_loopback(entry.address); };
+  EXPECT_TRUE(std::all_of(std::find_if(all.begin(), all.end(), on_loopback), all.end(), on_loopback));
 }
 
 TEST(Address, AForcedInterfaceGivesItsAddressesAlone) {

@@ -48,7 +48,8 @@ TEST(MeetingPlace, WhoComesAfterTheFailureIsToldToo) {
 
 TEST(MeetingPlace, WhoDoesNotComeIsNamedAtTheDeadline) {
   const JobId id = open_place();
-  const auto outcomes = on_threads(3, [&](int i) { join(id, std::array{0, 1, 4}[size_t(i)], 6, quick_options(ns_per_s)); });
+  const auto outcomes =
+      on_threads(3, [&](int i) { join(id, std::array{0, 1, 4}[size_t(i)], 6, quick_options(ns_per_s)); });
   expect_all_say(outcomes, Code::timeout, {"ranks 2-3, 5 of 6 did not join"});
 }
 
