@@ -269,6 +269,10 @@ const char* name(DeviceKind kind) noexcept {
 
 Host discover_host(std::string* xml) {
   const Topology topology = new_topology();
+  // Not asked: libpciaccess, which leaks some memory each time (the kernel's files name the same devices), and
+  // libraries that would start a driver or talk to a display inside the caller's process.
+  for (const char* component : {"pci", "opencl", "gl"})
+    hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
   if (hwloc_topology_load(topology.get()) != 0)
     throw system_error("cannot discover this machine (hwloc_topology_load)", errno);
   // With HWLOC_XMLFILE set, hwloc describes another machine than this one: then this one's kernel has nothing to add.
