@@ -13,12 +13,13 @@ std::unique_ptr<TransportSet> connected(int ranks, const ShmOptions& options) {
   }));
 }
 
-TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, uint64_t handshakes) {
+TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, uint64_t handshakes, bool membarrier) {
   const auto make = [=](int ranks, int channels) {
     ShmOptions options;
     options.channels = channels;
     options.slot_bytes = slot_bytes;
     options.slots = slots;
+    options.membarrier = membarrier;
     return connected(ranks, options);
   };
   return {.name = name, .make = make, .handshakes = handshakes};
@@ -27,7 +28,8 @@ TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, ui
 }  // namespace
 
 std::vector<TransportCase> transport_cases() {
-  return {shm_case("shm", 256 * 1024, 4, 100'000), shm_case("shm_smallest", 4096, 2, 10'000)};
+  return {shm_case("shm", 256 * 1024, 4, 100'000, true), shm_case("shm_smallest", 4096, 2, 10'000, true),
+          shm_case("shm_without_membarrier", 65536, 4, 50'000, false)};
 }
 
 }  // namespace tutti

@@ -168,7 +168,8 @@ int exchange_with_all(Bootstrap& bootstrap, uint64_t count) {
 size_t sockets_left() {
   size_t count = 0;
   std::string line;
-  for (std::ifstream file("/proc/net/unix"); std::getline(file, line);) count += line.find("@tutti-") != std::string::npos;
+  for (std::ifstream file("/proc/net/unix"); std::getline(file, line);)
+    count += line.find("@tutti-") != std::string::npos;
   return count;
 }
 

@@ -1,4 +1,4 @@
-// The shared-memory transport where it differs from others: layout, strangers, limits, and what its data path must not do.
+// The shared-memory transport where it differs from others: layout, strangers, limits, what its data path never does.
 #include "transport/shm/shm.h"
 
 #include <dlfcn.h>
@@ -106,8 +106,8 @@ TEST(ShmDatapath, MakesNoSystemCall) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
     const sock_fprog program{std::size(only_exit), only_exit};
-    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-      return 77;
+    if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 77;
+    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) return 77;
     for (const size_t bytes : {8u, 40u, 64u, 65536u})
       if (!exchange(a, b, buffer.data(), bytes)) return 1;
     return 0;
@@ -145,11 +145,11 @@ TEST(ShmDatapath, ATooLargeMessageIsAFault) {
   EXPECT_EQ(transports[0]->endpoint(1, 0)->reserve(8), nullptr);
 }
 
-// Both ends over one mapping, so that a thread sanitizer sees the same addresses on both sides. Also without membarrier.
+// Both ends over one mapping, so that a thread sanitizer sees equal addresses on both sides. Also without membarrier.
 TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
   constexpr uint32_t slots = 4;
   constexpr size_t slot_bytes = 4096;
-  for (const bool fence : {false, true}) {
+  for (const bool locked : {false, true}) {
     struct alignas(4096) Memory {
       std::byte bulk[2][slots * slot_bytes];
       std::byte fifo[2][4096];
@@ -165,7 +165,7 @@ TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
       const auto fifo = [&](int owner) { return reinterpret_cast<ShmFifo*>(shared->fifo[owner]); };
       ShmEndpoint endpoint({.out = fifo(peer), .out_bulk = shared->bulk[peer], .in = fifo(rank),
                             .in_bulk = shared->bulk[rank], .peer_sleeping = &shared->header[peer].sleeping,
-                            .peer_doorbell = -1, .slots = slots, .slot_bytes = slot_bytes, .fence = fence});
+                            .peer_doorbell = -1, .slots = slots, .slot_bytes = slot_bytes, .locked = locked});
       Sender sender(endpoint, Traffic(uint64_t(rank), slot_bytes), 5000, 1, slot_bytes);
       Receiver receiver(endpoint, Traffic(uint64_t(peer), slot_bytes), 5000, 2, slot_bytes);
       const TimeNs deadline = now_ns() + 30 * ns_per_s;
@@ -314,7 +314,8 @@ struct Meeting {
       const ShmCandidate candidate{1 - rank, tokens[size_t(1 - rank)]};
       const ShmHandshake handshake{rank == 0 ? key0 : key1, rank, inbox.get(), doorbell.fd(), now_ns() + timeout_ns,
                                    [] {}};
-      reached[size_t(rank)] = exchange_inboxes(std::move(listeners[size_t(rank)]), {&candidate, 1}, handshake)[0].inbox.valid();
+      reached[size_t(rank)] =
+          exchange_inboxes(std::move(listeners[size_t(rank)]), {&candidate, 1}, handshake)[0].inbox.valid();
     };
     std::jthread other([&] { run(1); });
     run(0);

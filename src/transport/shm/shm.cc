@@ -134,9 +134,9 @@ void check_inbox(int fd, size_t bytes, const std::string& who) {
 class ShmTransport final : public Transport {
  public:
   ShmTransport(int size, size_t channels, size_t message_bytes_max, Doorbell* doorbell,
-               std::unique_ptr<Doorbell> own_doorbell, Mapping inbox, bool fence)
+               std::unique_ptr<Doorbell> own_doorbell, Mapping inbox, bool locked)
       : size_(size), message_bytes_max_(message_bytes_max), doorbell_(doorbell),
-        own_doorbell_(std::move(own_doorbell)), fence_(fence), inbox_(std::move(inbox)),
+        own_doorbell_(std::move(own_doorbell)), locked_(locked), inbox_(std::move(inbox)),
         endpoints_(channels * size_t(size)) {
     sleeping_ = &reinterpret_cast<ShmInboxHeader*>(inbox_.at(0))->sleeping;
   }
@@ -149,10 +149,11 @@ class ShmTransport final : public Transport {
   void progress() noexcept override {}
 
   // After the barrier, whoever publishes to this rank sees that it sleeps, or this rank sees the message when it looks
-  // once more. The barrier runs on all cores of all registered processes, so that publishing needs no fence.
+  // once more. The barrier runs on all cores that run a registered process, so that publishing needs none.
   void arm() noexcept override {
-    sleeping_->store(1, std::memory_order_relaxed);  // pairs with the load in ShmEndpoint::wake_peer
-    if (fence_ || membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0) std::atomic_thread_fence(std::memory_order_seq_cst);
+    sleeping_->exchange(1, std::memory_order_acq_rel);  // pairs with ShmEndpoint::look_after_store
+    if (locked_ || peers_.empty()) return;
+    if (membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0) doorbell_->ring();  // forbidden since: never sleep
   }
   void disarm() noexcept override {
     sleeping_->store(0, std::memory_order_relaxed);
@@ -175,7 +176,7 @@ class ShmTransport final : public Transport {
     link.peer_doorbell = mapped.doorbell.get();
     link.slots = uint32_t(layout.slots);
     link.slot_bytes = layout.slot_bytes;
-    link.fence = fence_;
+    link.locked = locked_;
     for (size_t channel = 0; channel < layout.channels; ++channel) {
       link.out = layout.fifo(mapped.part.at(0), channel);
       link.out_bulk = layout.bulk(mapped.part.at(0), channel);
@@ -192,7 +193,7 @@ class ShmTransport final : public Transport {
   size_t message_bytes_max_;
   Doorbell* doorbell_;
   std::unique_ptr<Doorbell> own_doorbell_;
-  bool fence_;
+  bool locked_;
   std::atomic<uint32_t>* sleeping_;
   Mapping inbox_;
   std::vector<Peer> peers_;
@@ -255,8 +256,9 @@ class Builder {
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       Bytes& theirs = all[size_t(rank)];
       if (theirs.size() < 1 + mine.size())
-        throw Error(Code::invalid_usage, fmt::format("shared memory: {} runs another version than {}",
-                                                     bootstrap_.describe(rank), bootstrap_.describe(bootstrap_.rank())));
+        throw Error(Code::invalid_usage,
+                    fmt::format("shared memory: {} runs another version than {}", bootstrap_.describe(rank),
+                                bootstrap_.describe(bootstrap_.rank())));
       if (theirs[0] != std::byte{0}) {
         const auto* text = reinterpret_cast<const char*>(theirs.data() + 1 + mine.size());
         throw Error(Code(theirs[0]), fmt::format("{}: {}", bootstrap_.describe(rank),
@@ -274,7 +276,7 @@ class Builder {
       listener_ = open_shm_listener();
       if (options_.doorbell == nullptr) own_doorbell_ = std::make_unique<Doorbell>();
       hello.boot_id = boot_id();
-      hello.membarrier = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0 ? 1 : 0;
+      hello.membarrier = options_.membarrier && membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0 ? 1 : 0;
     });
     hello.channels = options_.channels;
     hello.slots = options_.slots;
@@ -295,12 +297,12 @@ class Builder {
       const Hello& theirs = hellos_[size_t(rank)];
       if (theirs.channels != hellos_[0].channels)
         throw Error(Code::invalid_usage,
-                    fmt::format("{} has {} channels and {} has {}: TUTTI_CHANNELS and tuttiConfig_t::channels must be "
-                                "the same on all ranks", bootstrap_.describe(0), hellos_[0].channels,
+                    fmt::format("{} has {} channels and {} has {}: TUTTI_CHANNELS and tuttiConfig_t::channels must "
+                                "be the same on all ranks", bootstrap_.describe(0), hellos_[0].channels,
                                 bootstrap_.describe(rank), theirs.channels));
       layout_.slots = std::min(layout_.slots, size_t(theirs.slots));
       layout_.slot_bytes = std::min(layout_.slot_bytes, size_t(theirs.slot_bytes));
-      fence_ = fence_ || theirs.membarrier == 0;
+      locked_ = locked_ || theirs.membarrier == 0;
       members_max = std::max(members_max, size_t(std::count_if(hellos_.begin(), hellos_.end(), [&](const Hello& h) {
         return h.boot_id == theirs.boot_id;
       })));
@@ -331,7 +333,7 @@ class Builder {
     Doorbell* doorbell = own_doorbell_ ? own_doorbell_.get() : options_.doorbell;
     const int doorbell_fd = doorbell->fd();
     transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
-                                                std::move(own_doorbell_), std::move(mapping), fence_);
+                                                std::move(own_doorbell_), std::move(mapping), locked_);
     const auto check = [this] {
       if (const Verdict* verdict = bootstrap_.verdict()) throw Error(verdict->code, verdict->sentence);
     };
@@ -367,7 +369,7 @@ class Builder {
   std::vector<int> group_;  // ranks with this rank's boot id, itself among them
   size_t my_member_ = 0;
   InboxLayout layout_{};
-  bool fence_ = false;
+  bool locked_ = false;
   std::vector<ShmGift> gifts_;
   std::unique_ptr<ShmTransport> transport_;
 };

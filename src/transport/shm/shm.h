@@ -1,8 +1,8 @@
 // The shared-memory transport: messages between ranks of one host, with no system call unless a peer sleeps.
 //
-// Every rank makes one memfd, its inbox, that holds a FIFO for each local peer and channel, and passes it to those peers
-// over an abstract Unix socket once they have proven the job's key. Nothing is named in the file system, so nothing is
-// left behind whatever kills a rank, and no limit on /dev/shm applies. The death of a peer is not seen here.
+// Every rank makes one memfd, its inbox, that holds a FIFO for each local peer and channel, and passes it to those
+// peers over an abstract Unix socket once they have proven the job's key. Nothing is named in the file system, so
+// nothing is left behind whatever kills a rank, and no limit on /dev/shm applies. The death of a peer is not seen here.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@ struct ShmOptions {
   size_t slot_bytes = 256 * 1024;  // of one message at most; a multiple of 4096; the least of all ranks holds
   int slots = 4;                   // per FIFO: a power of two, 2 to shm_slots_max; the least of all ranks holds
   TimeNs timeout_ns = 300 * ns_per_s;  // of the connecting
+  bool membarrier = true;          // false: as on a kernel without it; publishing costs a locked instruction then
   Doorbell* doorbell = nullptr;    // outlives the transport; null: it has one of its own
 };
 

@@ -42,7 +42,7 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       mask_(link.slots - 1),
       in_(link.in),
       peer_doorbell_(link.peer_doorbell),
-      fence_(link.fence),
+      locked_(link.locked),
       out_(link.out),
       out_bulk_(link.out_bulk),
       in_bulk_(link.in_bulk),
@@ -97,9 +97,7 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 void ShmEndpoint::release() noexcept {
   ++received_;
   in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
-  if (fence_) std::atomic_thread_fence(std::memory_order_seq_cst);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the sleeper's membarrier does the rest: see ShmTransport::arm
-  if (in_->starved.load(std::memory_order_relaxed) != 0) [[unlikely]] wake_peer();
+  if (look_after_store(in_->starved) != 0) [[unlikely]] wake_peer();
 }
 
 // Is the next message here, and the one that is expected?
@@ -117,14 +115,21 @@ inline void ShmEndpoint::publish(ShmLine& line, size_t bytes, uint64_t signature
   line.consumed = received_;
   ++sent_;
   line.sequence.store(sent_, std::memory_order_release);  // pairs with the load in arrived
-  if (fence_) std::atomic_thread_fence(std::memory_order_seq_cst);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // the sleeper's membarrier does the rest: see ShmTransport::arm
   wake_peer();
+}
+
+// A sleeper's flag, after storing what it waits for. Its owner sets the flag and then looks for the store, so one of
+// the two must see the other. Usually the owner's membarrier sees to that, and the compiler is all that must be held
+// here. Where there is none, both sides change the flag atomically: the later of the two sees what the earlier did.
+inline uint32_t ShmEndpoint::look_after_store(std::atomic<uint32_t>& flag) noexcept {
+  if (locked_) [[unlikely]] return flag.fetch_or(0, std::memory_order_acq_rel);  // pairs with exchange in arm and below
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with the membarrier in ShmTransport::arm
+  return flag.load(std::memory_order_relaxed);
 }
 
 // Whoever takes the 1 rings, so that many arrivals cost one system call.
 inline void ShmEndpoint::wake_peer() noexcept {
-  if (peer_sleeping_->load(std::memory_order_relaxed) == 0) [[likely]] return;
+  if (look_after_store(*peer_sleeping_) == 0) [[likely]] return;
   if (peer_sleeping_->exchange(0, std::memory_order_relaxed) != 0) Doorbell::ring(peer_doorbell_);
 }
 
@@ -140,7 +145,7 @@ bool ShmEndpoint::look_for_credit() noexcept {
   const bool starved = sent_ == sent_limit_;
   if (starved != starved_) {
     starved_ = starved;
-    out_->starved.store(starved ? 1 : 0, std::memory_order_relaxed);  // ordered before sleep by ShmTransport::arm
+    out_->starved.exchange(starved ? 1 : 0, std::memory_order_acq_rel);  // pairs with look_after_store
   }
   return !starved;
 }

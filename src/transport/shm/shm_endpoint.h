@@ -58,7 +58,7 @@ struct ShmLink {
   int peer_doorbell = -1;
   uint32_t slots = 2;               // a power of two
   size_t slot_bytes = 4096;
-  bool fence = false;               // true: sleepers cannot fence for us (no membarrier), so every publication does
+  bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
 };
 
 // Data path. Numbers of messages wrap at 2^32.
@@ -80,6 +80,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool look_for_credit() noexcept;
   void take_credit(uint32_t consumed) noexcept;
   void publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept;
+  uint32_t look_after_store(std::atomic<uint32_t>& flag) noexcept;
   void wake_peer() noexcept;
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   Status mismatch(const ShmLine& line) noexcept;
@@ -98,7 +99,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t mask_;
   ShmFifo* in_;
   int peer_doorbell_;
-  bool fence_;
+  bool locked_;
   bool failed_ = false;
   bool starved_ = false;   // as last told to the peer
   ShmFifo* out_;

@@ -291,7 +291,8 @@ class Exchange {
     std::string ranks;
     for (const Peer& peer : peers_)
       if (!peer.settled()) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", peer.candidate.rank);
-    throw Error(Code::timeout, fmt::format("shared memory: the handshake with rank {} did not end by the deadline", ranks));
+    throw Error(Code::timeout,
+                fmt::format("shared memory: the handshake with rank {} did not end by the deadline", ranks));
   }
 
   const ShmListener& listener_;
