@@ -106,9 +106,10 @@ int run() {
   const Transports transports = connected({});
   const double line = line_exchange_ns(core_a, core_b);
   std::printf("hand-written exchange of two lines   %8.1f ns\n", line);
-  for (const size_t bytes : {8u, 40u, 64u, 4096u, 65536u})
-    std::printf("exchange of %6zu B                  %8.1f ns, %+8.1f ns\n", bytes, exchange_ns(transports, bytes),
-                exchange_ns(transports, bytes) - line);
+  for (const size_t bytes : {8u, 40u, 64u, 4096u, 65536u}) {
+    const double exchange = exchange_ns(transports, bytes);
+    std::printf("exchange of %6zu B                  %8.1f ns, %+8.1f ns\n", bytes, exchange, exchange - line);
+  }
   for (const size_t bytes : {8u, 64u, 4096u})
     std::printf("one hop of %7zu B                  %8.1f ns\n", bytes, hop_ns(transports, bytes));
   const size_t bytes = 64 << 20;
