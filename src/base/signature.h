@@ -2,13 +2,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/types.h"
 
 namespace tutti {
 
 enum class Collective : uint8_t { none = 0, all_reduce, broadcast, barrier, send_recv };
+
+// As tutti.h and TUTTI_ALGO name them.
+constexpr std::string_view name(Collective collective) {
+  switch (collective) {
+    case Collective::all_reduce: return "all_reduce";
+    case Collective::broadcast: return "broadcast";
+    case Collective::barrier: return "barrier";
+    case Collective::send_recv: return "send_recv";
+    case Collective::none: break;
+  }
+  return "none";
+}
+constexpr std::optional<Collective> collective_named(std::string_view wanted) {
+  for (Collective c : {Collective::all_reduce, Collective::broadcast, Collective::barrier, Collective::send_recv})
+    if (name(c) == wanted) return c;
+  return std::nullopt;
+}
 
 // One call as its caller made it. Type and operator are 0 where the kind has none. For send_recv, root is 0.
 struct Call {

@@ -1,0 +1,41 @@
+// What the C interface's functions share: handles, and the border at which exceptions become codes.
+#pragma once
+
+#include "base/error.h"
+#include "communicator/calling_thread.h"
+#include "communicator/communicator.h"
+#include "communicator/handle.h"
+#include "communicator/stream.h"
+#include "tutti/tutti.h"
+
+// The C handles are cells of these stores.
+struct tuttiComm : tutti::Handle<tutti::Communicator> {};
+struct tuttiStream : tutti::Handle<tutti::Stream> {};
+
+namespace tutti {
+
+// Keeps the sentence for tuttiGetLastError and gives the code.
+tuttiResult_t report(Code code, const std::string& sentence) noexcept;
+
+// Runs the body of a C function: nothing is thrown past it.
+template <class Body>
+tuttiResult_t at_the_border(Body body) noexcept {
+  try {
+    return body();
+  } catch (const Error& error) {
+    return report(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(Code::system_error, "out of memory");
+  } catch (const std::exception& error) {
+    return report(Code::internal_error, error.what());
+  }
+}
+
+// Joins all at once and writes their handles. Throws the first Error, and then no handle is written.
+void join_now(const std::vector<GroupJoin>& joins);
+
+// The live communicator or stream behind a handle. Throw Error(invalid_argument): null, or destroyed.
+Communicator& communicator_of(tuttiComm_t comm);
+Stream& stream_of(tuttiStream_t stream);
+
+}  // namespace tutti

@@ -1,0 +1,22 @@
+// What the C interface keeps per calling thread, because its functions take no handle for it: the open group and the
+// last error's sentence. The only thread_local of the library.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "communicator/group.h"
+
+namespace tutti {
+
+struct CallingThread {
+  int group_depth = 0;
+  std::vector<GroupCall> calls;       // of the open group
+  std::vector<GroupJoin> joins;       // communicators to be made by the group's end
+  Code first_refusal = Code::success; // the first call of the group that was refused
+  std::string sentence;               // of the last error
+
+  static CallingThread& current() noexcept;
+};
+
+}  // namespace tutti

@@ -1,0 +1,47 @@
+// Host streams: an ordered queue of jobs with a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/error.h"
+
+namespace tutti {
+
+struct Outcome;
+
+// Thread-safe.
+class Stream {
+ public:
+  // A job runs on the stream's thread and says what came of it.
+  using Job = std::function<Outcome()>;
+
+  Stream();   // Throws Error(system_error) where no thread can be had.
+  ~Stream();  // runs what is enqueued, then ends
+
+  void enqueue(Job job);
+  // Blocks until everything enqueued so far is done; the first error since the last call.
+  Outcome synchronize();
+  // As synchronize, but in_progress instead of blocking.
+  Outcome query();
+
+ private:
+  void work();
+  Outcome take_first_error();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;
+  uint64_t enqueued_ = 0;
+  uint64_t done_ = 0;
+  bool ending_ = false;
+  Code first_error_ = Code::success;
+  std::string first_sentence_;
+  std::thread thread_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Adds up the JUnit results of several test runs: names what failed, gives the reason of every skip, and ends with
+the line 'N passed, N failed, N skipped'."""
+import collections
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def reason_of(case):
+    """A skip's own words, from the element or from what the test printed."""
+    skipped = case.find("skipped")
+    text = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
+    printed = case.findtext("system-out") or ""
+    match = re.search(r"^skip(?:ped)?: *(.+)$", printed, re.M | re.I)
+    return (text or (match[1] if match else "no reason printed")).strip().splitlines()[0]
+
+
+def main(paths):
+    passed, failed, skips = 0, [], collections.Counter()
+    for path in paths:
+        try:
+            root = ElementTree.parse(path).getroot()
+        except (OSError, ElementTree.ParseError) as error:
+            failed.append(f"{path}: no results ({error})")
+            continue
+        for case in root.iter("testcase"):
+            name = f"{path.split('/')[0]}: {case.get('classname') or ''} {case.get('name')}"
+            if case.find("failure") is not None or case.find("error") is not None:
+                failed.append(name)
+            elif case.find("skipped") is not None:
+                skips[f"{name}: {reason_of(case)}"] += 1
+            else:
+                passed += 1
+    for line in skips:
+        print(f"skipped: {line}")
+    for line in failed:
+        print(f"FAILED: {line}")
+    print(f"{passed} passed, {len(failed)} failed, {sum(skips.values())} skipped")
+    return 1 if failed or passed == 0 else 0
+
+
+sys.exit(main(sys.argv[1:]))
