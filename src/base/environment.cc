@@ -39,6 +39,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"SLURM_PROCID", integer, "", "This process's rank, as Slurm sets it."},
     {"TORCHELASTIC_RUN_ID", text, "", "Name of the job, as torchrun sets it."},
     {"TUTTI_ALGO", text, "", "Forces an algorithm by name for every collective that has it."},
+    {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs, the same choices each run."},
     {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
     {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},

@@ -15,10 +15,10 @@ struct PatiencePolicy {
   TimeNs yield_ns = 500 * ns_per_us;  // after spinning
 };
 
-// More ranks than cores: somebody else has work to do, so yield from the start.
-inline PatiencePolicy patience_policy(int ranks_here, int cores_allowed, TimeNs spin_ns) {
+// crowded: more ranks than cores, so somebody else has work to do: yield from the start.
+inline PatiencePolicy patience_policy(bool crowded, TimeNs spin_ns) {
   PatiencePolicy policy;
-  policy.spin_ns = ranks_here > cores_allowed ? 0 : spin_ns;
+  policy.spin_ns = crowded ? 0 : spin_ns;
   return policy;
 }
 

@@ -1,0 +1,233 @@
+// Joining: from an id to a communicator with links, a cost model and plans. Every rank takes the same steps in the same
+// order, because each step gathers from all.
+#include <algorithm>
+#include <fstream>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "communicator/communicator.h"
+#include "topology/cost.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace tutti {
+namespace {
+
+constexpr int channels_default = 1;
+constexpr TimeNs spin_ns_default = 50 * ns_per_us;
+
+Bytes to_bytes(std::string_view text) {
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  return Bytes(data, data + text.size());
+}
+
+std::string to_text(const Bytes& bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+// Differs between kernels that run; containers of one host share it. A hint only: it decides how ranks wait, and
+// transports find out by trying.
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
+struct AllowedTransports {
+  bool shm = true;
+  bool tcp = true;
+};
+
+AllowedTransports parse_transports(const std::string& list) {
+  if (list.empty()) return {};
+  AllowedTransports allowed{false, false};
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name = list.substr(begin, end - begin);
+    if (name == "shm") allowed.shm = true;
+    else if (name == "tcp") allowed.tcp = true;
+    else throw Error(Code::invalid_argument, fmt::format("transport \"{}\" is not shm or tcp", name));
+    begin = end + 1;
+  }
+  return allowed;
+}
+
+TimeNs silence_ns(int timeout_ms) {
+  const int64_t silence_ms = environment_integer("TUTTI_SILENCE_MS").value_or(10000);
+  if (silence_ms <= 0)
+    throw Error(Code::invalid_usage, fmt::format("environment variable TUTTI_SILENCE_MS={} is not above 0", silence_ms));
+  // Shorter than the deadline, so that a stopped process is named as such before its peers' deadlines pass.
+  return std::min<TimeNs>(silence_ms, std::max(1, timeout_ms / 2)) * ns_per_ms;
+}
+
+// A plan of one step: a message to or from a peer.
+Plan point_to_point_plan(int peer, bool sending) {
+  Plan plan;
+  plan.algorithm = sending ? "send" : "recv";
+  plan.shape = {1, 1, 0};
+  plan.peers = {uint32_t(peer)};
+  Fold step;
+  if (sending) step.a = in(0);
+  else step.dst = out(0);
+  step.n_to = sending ? 1 : 0;
+  step.n_from = sending ? 0 : 1;
+  plan.steps = {step};
+  return plan;
+}
+
+// Places with ranks of one kernel counted as of one host, whatever transport connects them: cores are shared there.
+std::vector<Place> places_by_machine(std::vector<Place> places, const std::vector<std::string>& machines) {
+  for (size_t r = 0; r < places.size(); ++r)
+    places[r].host = int(std::find(machines.begin(), machines.end(), machines[r]) - machines.begin());
+  return places;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int size,
+                                                 const CommunicatorOptions& options) {
+  Log log(fmt::format("rank {} of {}", rank, size));
+  for (const UnknownVariable& variable : unknown_environment())
+    log.warn(fmt::format("environment variable {} is unknown to Tutti{}", variable.name,
+                         variable.nearest.empty() ? "" : fmt::format("; did you mean {}?", variable.nearest)));
+  parse_transports(options.transports);
+  BootstrapOptions bootstrap_options;
+  bootstrap_options.interface_names = options.interface_names;
+  bootstrap_options.timeout_ns = options.timeout_ms * ns_per_ms;
+  bootstrap_options.silence_ns = silence_ns(options.timeout_ms);
+  std::unique_ptr<Bootstrap> bootstrap = Bootstrap::join(id, rank, size, bootstrap_options, log);
+  std::unique_ptr<Communicator> made(new Communicator(std::move(bootstrap), options, std::move(log)));
+  return made;
+}
+
+Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log)
+    : log_(std::move(log)),
+      bootstrap_(std::move(bootstrap)),
+      rank_(bootstrap_->rank()),
+      size_(bootstrap_->size()),
+      timeout_ns_(options.timeout_ms * ns_per_ms) {
+  bootstrap_->on_verdict([this] { doorbell_.ring(); });
+  try {
+    agree_on(options);
+    make_transports(options);
+    make_planner(options);
+    bootstrap_->barrier();
+  } catch (const Error& error) {
+    // The others wait for this rank: tell them why it does not come.
+    bootstrap_->fail({error.code(), rank_, fmt::format("{} could not join: {}", bootstrap_->describe(rank_),
+                                                       error.what())});
+    throw;
+  }
+}
+
+// Settings that must be alike on all ranks.
+void Communicator::agree_on(const CommunicatorOptions& options) {
+  const std::string mine = fmt::format("algorithm=\"{}\" transport=\"{}\" channels={}", options.algorithm,
+                                       options.transports, options.channels);
+  const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(mine));
+  for (int r = 0; r < size_; ++r)
+    if (to_text(all[size_t(r)]) != to_text(all[0]))
+      throw Error(Code::invalid_usage, fmt::format("ranks have different settings: rank 0 {}, rank {} {}",
+                                                   to_text(all[0]), r, to_text(all[size_t(r)])));
+}
+
+void Communicator::make_transports(const CommunicatorOptions& options) {
+  const AllowedTransports allowed = parse_transports(options.transports);
+  channels_ = options.channels == -1 ? channels_default : options.channels;
+  const int channels = channels_ + 1;
+  const size_t n = size_t(size_);
+  endpoints_.assign(size_t(channels) * n, nullptr);
+  transport_names_.assign(n, nullptr);
+  transport_names_[size_t(rank_)] = "self";
+  message_bytes_max_ = ~size_t{0};
+  const auto take = [&](std::unique_ptr<Transport> transport) {
+    bool used = false;
+    for (size_t peer = 0; peer < n; ++peer) {
+      if (transport_names_[peer] != nullptr || transport->endpoint(int(peer), 0) == nullptr) continue;
+      transport_names_[peer] = transport->name().data();
+      for (int c = 0; c < channels; ++c) endpoints_[size_t(c) * n + peer] = transport->endpoint(int(peer), c);
+      used = true;
+    }
+    if (!used) return;
+    message_bytes_max_ = std::min(message_bytes_max_, transport->message_bytes_max());
+    transports_.push_back(std::move(transport));
+  };
+  if (allowed.shm) {
+    ShmOptions shm = shm_options_from_environment();
+    shm.channels = channels;
+    shm.doorbell = &doorbell_;
+    shm.timeout_ns = timeout_ns_;
+    take(make_shm(*bootstrap_, shm));
+  }
+  if (allowed.tcp) {
+    TcpOptions tcp;
+    tcp.channels = channels;
+    for (const char* name : transport_names_) tcp.peers.push_back(name == nullptr);
+    take(make_tcp(*bootstrap_, tcp));
+  }
+  const auto unreached = std::find(transport_names_.begin(), transport_names_.end(), nullptr);
+  if (unreached != transport_names_.end())
+    throw Error(Code::invalid_usage,
+                fmt::format("no allowed transport ({}) reaches {}", options.transports.empty() ? "any" : options.transports,
+                            bootstrap_->describe(int(unreached - transport_names_.begin()))));
+}
+
+void Communicator::make_planner(const CommunicatorOptions& options) {
+  const Host host = discover_host();
+  // Gathered at once: the largest message, the kernel, which peers share this rank's memory, and the place.
+  std::string shared;
+  for (const char* name : transport_names_) shared += std::string_view(name) == "tcp" ? 't' : 's';
+  const std::string head = fmt::format("{}\n{}\n{}\n", message_bytes_max_, boot_id(), shared);
+  Bytes mine = to_bytes(head);
+  const std::vector<std::byte> place = encode(place_of(host));
+  mine.insert(mine.end(), place.begin(), place.end());
+  const std::vector<Bytes> all = bootstrap_->all_gather(mine);
+
+  std::vector<LinkKind> links;
+  std::vector<std::string> machines;
+  for (int r = 0; r < size_; ++r) {
+    const Bytes& record = all[size_t(r)];
+    const std::string text = to_text(record);
+    const size_t first = text.find('\n'), second = text.find('\n', first + 1), third = text.find('\n', second + 1);
+    TUTTI_ASSERT(third != std::string::npos && third - second - 1 == size_t(size_));
+    message_bytes_max_ = std::min<size_t>(message_bytes_max_, std::stoull(text.substr(0, first)));
+    machines.push_back(text.substr(first + 1, second - first - 1));
+    places_.push_back(decode_place(std::span(record).subspan(third + 1)));
+    // The host's number is that of the first rank whose memory this one shares: proven, not named.
+    const std::string row = text.substr(second + 1, size_t(size_));
+    places_.back().host = int(row.find('s'));
+    for (int peer = 0; peer < size_; ++peer)
+      links.push_back(peer == r ? LinkKind::self : row[size_t(peer)] == 's' ? LinkKind::shm : LinkKind::tcp);
+  }
+  if (size_ == 1) message_bytes_max_ = shm_options_from_environment().slot_bytes;
+
+  Bytes costs_bytes;
+  if (rank_ == 0) costs_bytes = encode(environment_flag("TUTTI_CALIBRATE") ? calibrate(25, &host) : MachineCosts());
+  const std::vector<Bytes> costs = bootstrap_->all_gather(costs_bytes);
+
+  const std::vector<Place> by_machine = places_by_machine(places_, machines);
+  PlannerOptions planner;
+  planner.rank = rank_;
+  planner.n = size_;
+  planner.costs = cost_model(places_, links, decode_machine_costs(costs[0]));
+  planner.costs.contention = contention_of(by_machine);
+  for (const Place& p : places_) planner.host_of.push_back(p.host);
+  planner.message_bytes_max = message_bytes_max_;
+  planner.forced = options.algorithm;
+  planner_ = std::make_unique<Planner>(std::move(planner));
+  engine_ = std::make_unique<Engine>(size_, endpoints_, message_bytes_max_);
+  for (int peer = 0; peer < size_; ++peer) {
+    send_plans_.push_back(point_to_point_plan(peer, true));
+    recv_plans_.push_back(point_to_point_plan(peer, false));
+  }
+  const auto spin_us = environment_integer("TUTTI_SPIN_US");
+  patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);
+  log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", transports_.size(),
+                        message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));
+}
+
+}  // namespace tutti
