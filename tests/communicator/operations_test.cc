@@ -1,0 +1,199 @@
+// Sends, groups, streams: any order inside a group completes, streams keep their order, self-sends are copies.
+#include "communicator/group.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "communicator/ranks.h"
+#include "communicator/stream.h"
+#include "tutti/tutti.hpp"
+
+namespace tutti {
+namespace {
+
+using test::RanksOptions;
+
+#define ASSERT_OK(call) ASSERT_EQ(call, tuttiSuccess) << tuttiGetLastError(nullptr)
+
+class Operations : public ::testing::TestWithParam<const char*> {
+ protected:
+  RanksOptions options() const {
+    RanksOptions options;
+    options.transport = GetParam();
+    return options;
+  }
+};
+
+TEST_P(Operations, SendsMeetReceivesInOrder) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{100}, size_t{1000003}}) {
+      std::vector<int> data(count);
+      if (rank == 0) {
+        std::iota(data.begin(), data.end(), int(count));
+        ASSERT_OK(tuttiSend(data.data(), count, tuttiInt32, 1, comm, nullptr));
+      } else {
+        ASSERT_OK(tuttiRecv(data.data(), count, tuttiInt32, 0, comm, nullptr));
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], int(count + i));
+      }
+    }
+  });
+}
+
+// Everybody sends to everybody and itself, large, receives first: completes in a group, in any order.
+TEST_P(Operations, AllToAllByGroupsOfSendsAndReceivesCompletesInAnyOrder) {
+  constexpr size_t count = 200003;
+  for (const int n : {1, 2, 3, 5})
+    test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) {
+      std::vector<std::vector<int>> out(size_t(n), std::vector<int>(count)), in(size_t(n), std::vector<int>(count));
+      for (int peer = 0; peer < n; ++peer)
+        std::fill(out[size_t(peer)].begin(), out[size_t(peer)].end(), rank * 100 + peer);
+      ASSERT_OK(tuttiGroupStart());
+      for (int k = 0; k < n; ++k) {
+        const int peer = (rank * 3 + k) % n;
+        if (rank % 2 == 0) ASSERT_OK(tuttiRecv(in[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr));
+        ASSERT_OK(tuttiSend(out[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr));
+        if (rank % 2 == 1) ASSERT_OK(tuttiRecv(in[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr));
+      }
+      ASSERT_OK(tuttiGroupEnd());
+      for (int peer = 0; peer < n; ++peer)
+        for (const int value : in[size_t(peer)]) ASSERT_EQ(value, peer * 100 + rank);
+    });
+}
+
+TEST_P(Operations, CollectivesAndSendsMixInOneGroup) {
+  test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {
+    std::array<float, 50> a{}, b{};
+    float ring_in = -1;
+    const float ring_out = float(rank);
+    a.fill(float(rank));
+    b.fill(float(rank + 1));
+    ASSERT_OK(tuttiGroupStart());
+    ASSERT_OK(tuttiAllReduce(a.data(), a.data(), a.size(), tuttiFloat32, tuttiSum, comm, nullptr));
+    ASSERT_OK(tuttiSend(&ring_out, 1, tuttiFloat32, (rank + 1) % 3, comm, nullptr));
+    ASSERT_OK(tuttiBroadcast(b.data(), b.data(), b.size(), tuttiFloat32, 2, comm, nullptr));
+    ASSERT_OK(tuttiRecv(&ring_in, 1, tuttiFloat32, (rank + 2) % 3, comm, nullptr));
+    ASSERT_OK(tuttiGroupEnd());
+    EXPECT_EQ(a[49], 3);
+    EXPECT_EQ(b[49], 3);
+    EXPECT_EQ(ring_in, float((rank + 2) % 3));
+  });
+}
+
+TEST_P(Operations, AStreamRunsItsCallsInOrderWhileTheCallerGoesOn) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    ASSERT_OK(tuttiStreamCreate(&stream));
+    std::vector<double> values(10000, rank + 1.0);
+    for (int i = 0; i < 20; ++i)  // 3, 6, 12, … : each sum needs the one before
+      ASSERT_OK(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, tuttiSum, comm, stream));
+    ASSERT_OK(tuttiStreamSynchronize(stream));
+    EXPECT_EQ(values[9999], 3.0 * (1 << 19));
+    ASSERT_OK(tuttiStreamQuery(stream));
+    // A call without a stream comes after what is enqueued.
+    for (int i = 0; i < 3; ++i)
+      ASSERT_OK(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, tuttiMax, comm, stream));
+    double one = 1;
+    ASSERT_OK(tuttiAllReduce(&one, &one, 1, tuttiFloat64, tuttiSum, comm, nullptr));
+    EXPECT_EQ(one, 2);
+    ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
+TEST_P(Operations, TwoStreamsOfOneCommunicatorKeepTheOrderOfTheCalls) {
+  test::run_threads(3, options(), [](int, tuttiComm_t comm) {
+    tuttiStream_t streams[2];
+    for (tuttiStream_t& stream : streams) ASSERT_OK(tuttiStreamCreate(&stream));
+    std::array<std::vector<int>, 2> values = {std::vector<int>(5000, 1), std::vector<int>(5000, 2)};
+    for (int i = 0; i < 10; ++i)
+      for (int s = 0; s < 2; ++s)
+        ASSERT_OK(tuttiAllReduce(values[size_t(s)].data(), values[size_t(s)].data(), 5000, tuttiInt32, tuttiSum, comm,
+                                 streams[s]));
+    for (tuttiStream_t stream : streams) ASSERT_OK(tuttiStreamSynchronize(stream));
+    EXPECT_EQ(values[0][0], 59049);
+    EXPECT_EQ(values[1][4999], 2 * 59049);
+    for (tuttiStream_t stream : streams) ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Operations, ::testing::Values("shm", "tcp"));
+
+// NCCL's pattern: one thread is all ranks.
+TEST(OneThread, IsAllRanksInsideGroups) {
+  constexpr int n = 4;
+  tuttiUniqueId id;
+  ASSERT_OK(tuttiGetUniqueId(&id));
+  std::array<tuttiComm_t, n> comms{};
+  ASSERT_OK(tuttiGroupStart());
+  for (int r = 0; r < n; ++r) ASSERT_OK(tuttiCommInitRank(&comms[size_t(r)], n, id, r));
+  ASSERT_OK(tuttiGroupEnd());
+  std::array<std::array<int, 9>, n> values{};
+  ASSERT_OK(tuttiGroupStart());
+  for (int r = 0; r < n; ++r) {
+    values[size_t(r)].fill(r + 1);
+    ASSERT_OK(tuttiAllReduce(values[size_t(r)].data(), values[size_t(r)].data(), 9, tuttiInt32, tuttiSum,
+                             comms[size_t(r)], nullptr));
+  }
+  ASSERT_OK(tuttiGroupEnd());
+  for (const auto& v : values) EXPECT_EQ(v[8], 10);
+  ASSERT_OK(tuttiGroupStart());
+  ASSERT_OK(tuttiBarrier(comms[0], nullptr));
+  ASSERT_OK(tuttiGroupStart());
+  for (int r = 1; r < n; ++r) ASSERT_OK(tuttiBarrier(comms[size_t(r)], nullptr));
+  ASSERT_OK(tuttiGroupEnd());
+  ASSERT_OK(tuttiGroupEnd());
+  for (const tuttiComm_t comm : comms) ASSERT_OK(tuttiCommDestroy(comm));
+}
+
+TEST(OneThread, ACommunicatorOnTwoStreamsInOneGroupIsRefused) {
+  test::run_threads(1, {}, [](int, tuttiComm_t comm) {
+    tuttiStream_t streams[2];
+    for (tuttiStream_t& stream : streams) ASSERT_OK(tuttiStreamCreate(&stream));
+    float value = 1;
+    ASSERT_OK(tuttiGroupStart());
+    for (tuttiStream_t stream : streams)
+      ASSERT_OK(tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiSum, comm, stream));
+    EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+    for (tuttiStream_t stream : streams) ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
+TEST(Cpp, TheHeaderWrapsEveryCallAndThrowsTheSentence) {
+  std::vector<v0::Communicator> ranks = v0::Communicator::local(2);
+  std::vector<std::jthread> threads;
+  for (v0::Communicator& comm : ranks)
+    threads.emplace_back([&comm] {
+      std::vector<float> data(100, float(comm.rank()));
+      comm.all_reduce(std::span(data), tuttiAvg);
+      EXPECT_EQ(data[99], 0.5f);
+      comm.broadcast(std::span(data), 1);
+      comm.barrier();
+      const std::vector<int> out(5, comm.rank());
+      std::vector<int> in(5);
+      {
+        v0::Group group;
+        comm.send(std::span(out), 1 - comm.rank());
+        comm.recv(std::span(in), 1 - comm.rank());
+        group.run();
+      }
+      EXPECT_EQ(in[4], 1 - comm.rank());
+      v0::Stream stream;
+      comm.all_reduce(std::span(data), tuttiMax, &stream);
+      stream.synchronize();
+      EXPECT_EQ(comm.state(), tuttiSuccess);
+      try {
+        comm.broadcast(std::span(data), 7);
+        ADD_FAILURE() << "root 7 was accepted";
+      } catch (const v0::Failure& failure) {
+        EXPECT_EQ(failure.result(), tuttiInvalidArgument);
+        EXPECT_NE(std::string(failure.what()).find("root is 7"), std::string::npos);
+      }
+    });
+}
+
+}  // namespace
+}  // namespace tutti
