@@ -48,8 +48,11 @@ class Guarded {
   std::vector<std::byte> store_;
 };
 
-void fill(std::byte* data, DataType type, ReduceOp op, int rank, size_t count) {
-  for (size_t i = 0; i < count; ++i) encode_element(type, input_value(op, rank, i), data + i * element_bytes(type));
+std::vector<uint8_t> input_of(DataType type, ReduceOp op, int rank, size_t count) {
+  std::vector<uint8_t> input(count * element_bytes(type));
+  for (size_t i = 0; i < count; ++i)
+    element_from_double(type, input_value(op, rank, i), input.data() + i * element_bytes(type));
+  return input;
 }
 
 struct Case {
@@ -64,9 +67,9 @@ void check_all_reduce(int n, int rank, tuttiComm_t comm, const Case& c) {
   const std::string what = std::string(name(c.type)) + " " + std::string(name(c.op)) + " count " +
                            std::to_string(c.count) + (c.in_place ? " in place" : "") + " rank " + std::to_string(rank) +
                            " of " + std::to_string(n);
-  std::vector<std::vector<std::byte>> inputs(size_t(n), std::vector<std::byte>(bytes));
-  for (int r = 0; r < n; ++r) fill(inputs[size_t(r)].data(), c.type, c.op, r, c.count);
-  const std::vector<std::byte> expected = reference_reduce(c.type, c.op, inputs, c.op == ReduceOp::avg ? uint32_t(n) : 0);
+  std::vector<std::vector<uint8_t>> inputs;
+  for (int r = 0; r < n; ++r) inputs.push_back(input_of(c.type, c.op, r, c.count));
+  const std::vector<uint8_t> expected = reference_reduce(c.type, c.op, inputs, c.op == ReduceOp::avg ? uint32_t(n) : 0);
 
   Guarded input(bytes, size * (c.count % 3)), output(bytes, size);
   std::memcpy(input.data(), inputs[size_t(rank)].data(), bytes);
