@@ -1,0 +1,122 @@
+// A small operation over shared memory allocates nothing, takes no lock and makes no system call: counted.
+#include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "communicator/ranks.h"
+
+namespace {
+
+// What the current thread did since it began to count.
+struct Counts {
+  bool counting = false;
+  long allocations = 0;
+  long locks = 0;
+  long system_calls = 0;
+  int last_system_call = -1;
+};
+thread_local Counts counts;
+
+void on_trapped_system_call(int, siginfo_t* info, void*) {
+  counts.system_calls += counts.counting;
+  counts.last_system_call = info->si_syscall;
+}
+
+// From here on, each system call of this thread but those that end it is trapped (and not made).
+void trap_system_calls() {
+  std::vector<sock_filter> filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const int allowed : {SYS_rt_sigreturn, SYS_exit, SYS_exit_group, SYS_munmap, SYS_madvise, SYS_rt_sigprocmask}) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, unsigned(allowed), 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP));
+  sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
+  struct sigaction action = {};
+  action.sa_sigaction = on_trapped_system_call;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  ASSERT_EQ(::sigaction(SIGSYS, &action, nullptr), 0);
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) {
+  counts.allocations += counts.counting;
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
+  static const auto real = reinterpret_cast<int (*)(pthread_mutex_t*)>(::dlsym(RTLD_NEXT, "pthread_mutex_lock"));
+  counts.locks += counts.counting;
+  return real(mutex);
+}
+
+namespace tutti {
+namespace {
+
+TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothing) {
+  ::setenv("TUTTI_SPIN_US", "10000000", 1);  // a rank that waits for a late one spins, however late
+  test::RanksOptions options;
+  options.transport = "shm";
+  test::run_processes(2, options, [](int, tuttiComm_t comm) {
+    std::thread([comm] {
+      float values[2] = {1, 2}, sums[2] = {};
+      const auto call_each = [&] {
+        const tuttiResult_t reduced = tuttiAllReduce(values, sums, 2, tuttiFloat32, tuttiSum, comm, nullptr);
+        const tuttiResult_t sent = tuttiBroadcast(values, values, 2, tuttiFloat32, 0, comm, nullptr);
+        const tuttiResult_t met = tuttiBarrier(comm, nullptr);
+        return reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess;
+      };
+      for (int i = 0; i < 100; ++i) ASSERT_TRUE(call_each());
+      trap_system_calls();
+      counts.counting = true;
+      bool good = true;
+      for (int i = 0; i < 2000; ++i) good = call_each() && good;
+      counts.counting = false;
+      EXPECT_TRUE(good);
+      EXPECT_EQ(sums[1], 4);
+      EXPECT_EQ(counts.allocations, 0);
+      EXPECT_EQ(counts.locks, 0);
+      EXPECT_EQ(counts.system_calls, 0) << "system call " << counts.last_system_call;
+    }).join();
+  });
+  ::unsetenv("TUTTI_SPIN_US");
+}
+
+// The counters count: a test of the test.
+TEST(DataPath, TheCountersSeeAnAllocationALockAndASystemCall) {
+  std::thread([] {
+    std::mutex mutex;
+    trap_system_calls();
+    counts.counting = true;
+    delete new int(3);
+    const std::lock_guard lock(mutex);
+    ::syscall(SYS_getppid);
+    counts.counting = false;
+    EXPECT_GE(counts.allocations, 1);
+    EXPECT_GE(counts.locks, 1);
+    EXPECT_EQ(counts.system_calls, 1);
+  }).join();
+}
+
+}  // namespace
+}  // namespace tutti
