@@ -1,0 +1,120 @@
+// mlp: trains a network on MNIST digits with any number of ranks.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "plot.h"
+#include "trainer.h"
+
+namespace {
+
+struct Arguments {
+  std::string data = "data/mnist-10k";
+  std::string json;
+  std::string plot;
+  mlp::TrainOptions train;
+};
+
+void describe(CLI::App& app, Arguments& arguments) {
+  app.add_option("--data", arguments.data, "Folder with MNIST's four IDX files, plain or .gz")->capture_default_str();
+  app.add_option("--epochs", arguments.train.epochs, "Passes over the training set")
+      ->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", arguments.train.batch, "Samples per rank and step")
+      ->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--lr", arguments.train.learning_rate, "Learning rate of plain SGD")
+      ->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seed", arguments.train.seed, "Seed of the weights and of the shuffling")->capture_default_str();
+  app.add_option("--bucket-bytes", arguments.train.bucket_bytes, "Gradient bytes that are averaged together")
+      ->capture_default_str();
+  app.add_option("--checkpoint", arguments.train.checkpoint, "File to save to after every epoch");
+  app.add_option("--resume", arguments.train.resume, "Checkpoint to go on from");
+  app.add_option("--json", arguments.json, "File for the results");
+  app.add_option("--plot", arguments.plot, "File for a plot of loss and accuracy (SVG)");
+  app.add_flag("--model-parallel", arguments.train.model_parallel, "One layer on each of two ranks");
+  app.add_flag("--verify", arguments.train.verify, "Compare the weights of all ranks bit by bit after every step");
+  app.add_flag("!--quiet", arguments.train.progress, "No progress bar and no line per epoch");
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw std::runtime_error(path + ": cannot be written");
+}
+
+std::string json_of(const mlp::TrainResult& result, const Arguments& arguments, int ranks) {
+  nlohmann::json json;
+  json["ranks"] = ranks;
+  json["batch_per_rank"] = arguments.train.batch;
+  json["learning_rate"] = arguments.train.learning_rate;
+  json["model_parallel"] = arguments.train.model_parallel;
+  for (const mlp::EpochResult& e : result.epochs)
+    json["epochs"].push_back({{"epoch", e.epoch}, {"loss", e.loss}, {"test_accuracy", e.test_accuracy},
+                              {"samples_per_s", e.samples_per_s}});
+  if (!result.epochs.empty()) json["test_accuracy"] = result.epochs.back().test_accuracy;
+  return json.dump(2) + "\n";
+}
+
+std::string plot_of(const mlp::TrainResult& result, int ranks) {
+  tutti::plot::Series loss{"loss", {}}, accuracy{"test accuracy", {}};
+  for (const mlp::EpochResult& e : result.epochs) {
+    loss.points.emplace_back(e.epoch, e.loss);
+    accuracy.points.emplace_back(e.epoch, e.test_accuracy);
+  }
+  tutti::plot::Plot loss_plot, accuracy_plot;
+  loss_plot.options.title = fmt::format("MNIST, {} ranks: training loss", ranks);
+  accuracy_plot.options.title = "Test accuracy";
+  accuracy_plot.options.y_from_zero = false;
+  loss_plot.options.x_label = accuracy_plot.options.x_label = "epoch";
+  loss_plot.options.y_label = "cross-entropy";
+  accuracy_plot.options.y_label = "share of test digits";
+  loss_plot.series = {loss};
+  accuracy_plot.series = {accuracy};
+  const tutti::plot::Plot plots[] = {loss_plot, accuracy_plot};
+  return tutti::plot::plots_svg(plots);
+}
+
+// As the launcher says; without one, a single rank.
+tutti::Communicator join() {
+  for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (std::getenv(variable) != nullptr) return tutti::Communicator::from_environment();
+  return std::move(tutti::Communicator::local(1).front());
+}
+
+void run(const Arguments& arguments) {
+  tutti::Communicator communicator = join();
+  const mlp::Dataset training = mlp::load_mnist(arguments.data, "train"), test = mlp::load_mnist(arguments.data, "t10k");
+  const int ranks = communicator.size();
+  if (communicator.rank() == 0 && arguments.train.progress)
+    std::printf("%zu training and %zu test digits, %d ranks, %d samples per rank and step\n", training.n, test.n, ranks,
+                arguments.train.batch);
+  const mlp::TrainResult result = mlp::train(communicator, training, test, arguments.train);
+  if (communicator.rank() == 0) {
+    if (!arguments.json.empty()) write_file(arguments.json, json_of(result, arguments, ranks));
+    if (!arguments.plot.empty()) write_file(arguments.plot, plot_of(result, ranks));
+  }
+  communicator.finalize();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Trains a 784-256-10 network on MNIST digits by plain SGD, data-parallel over all ranks. Start it with "
+               "tutti-run, torchrun, mpirun or srun; alone it is one rank.");
+  Arguments arguments;
+  describe(app, arguments);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    run(arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "mlp: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
