@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -249,7 +250,9 @@ TEST(Training, OneLayerOnEachOfTwoRanksGivesTheWeightsOfOneRank) {
   options.model_parallel = true;
   on_ranks(2, [&](tutti::Communicator& c) {
     const TrainResult result = train(c, training, test, options);
-    if (c.rank() == 0) EXPECT_EQ(result.parameters, alone);
+    if (c.rank() == 0) {
+      EXPECT_EQ(result.parameters, alone);
+    }
   });
   on_ranks(3, [&](tutti::Communicator& c) {
     EXPECT_EQ(refusal([&] { train(c, training, test, options); }), "model parallel training needs 2 ranks, not 3");
