@@ -49,15 +49,18 @@ TEST_P(Operations, AllToAllByGroupsOfSendsAndReceivesCompletesInAnyOrder) {
   constexpr size_t count = 200003;
   for (const int n : {1, 2, 3, 5})
     test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) {
-      std::vector<std::vector<int>> out(size_t(n), std::vector<int>(count)), in(size_t(n), std::vector<int>(count));
+      std::vector<std::vector<int>> out(static_cast<size_t>(n), std::vector<int>(count)), in = out;
       for (int peer = 0; peer < n; ++peer)
         std::fill(out[size_t(peer)].begin(), out[size_t(peer)].end(), rank * 100 + peer);
       ASSERT_OK(tuttiGroupStart());
       for (int k = 0; k < n; ++k) {
         const int peer = (rank * 3 + k) % n;
-        if (rank % 2 == 0) ASSERT_OK(tuttiRecv(in[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr));
-        ASSERT_OK(tuttiSend(out[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr));
-        if (rank % 2 == 1) ASSERT_OK(tuttiRecv(in[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr));
+        for (const bool sends : {rank % 2 == 1, rank % 2 == 0}) {
+          const tuttiResult_t result =
+              sends ? tuttiSend(out[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr)
+                    : tuttiRecv(in[size_t(peer)].data(), count, tuttiInt32, peer, comm, nullptr);
+          ASSERT_EQ(result, tuttiSuccess);
+        }
       }
       ASSERT_OK(tuttiGroupEnd());
       for (int peer = 0; peer < n; ++peer)
