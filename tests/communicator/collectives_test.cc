@@ -78,7 +78,9 @@ void check_all_reduce(int n, int rank, tuttiComm_t comm, const Case& c) {
             tuttiSuccess)
       << what << ": " << tuttiGetLastError(comm);
   ASSERT_TRUE(bytes == 0 || std::memcmp(target, expected.data(), bytes) == 0) << what;
-  if (!c.in_place && bytes != 0) EXPECT_EQ(std::memcmp(input.data(), inputs[size_t(rank)].data(), bytes), 0) << what;
+  if (!c.in_place && bytes != 0) {
+    EXPECT_EQ(std::memcmp(input.data(), inputs[size_t(rank)].data(), bytes), 0) << what;
+  }
   input.expect_guards(what);
   output.expect_guards(what);
 }
