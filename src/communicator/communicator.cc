@@ -101,9 +101,11 @@ void Communicator::settle(const Operation& operation) noexcept {
     const std::string& peer = bootstrap_->describe(waiting.peer);
     const std::string& self = bootstrap_->describe(rank_);
     if (fault.kind == FaultKind::mismatch) {
-      fail(Code::mismatch, fmt::format("{} called {} while {} called {}", self,
-                                       describe(unpack(operation.work().signature)), peer,
-                                       describe(unpack(fault.signature))));
+      const std::string here = describe(unpack(operation.work().signature)), there = describe(unpack(fault.signature));
+      // The lower rank first, so that both sides, which may see it at once, say the same.
+      const bool lower = rank_ < waiting.peer;
+      fail(Code::mismatch, fmt::format("{} called {} while {} called {}", lower ? self : peer, lower ? here : there,
+                                       lower ? peer : self, lower ? there : here));
       return;
     }
     // A closed link is a symptom; the control plane knows soon who died.
