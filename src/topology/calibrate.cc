@@ -66,8 +66,12 @@ void measure_memory(MachineCosts& costs, TimeNs until) {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return true;
   });
-  if (copied) costs.copy_byte_ns = *copied / bytes;
-  if (reduced) costs.reduce_byte_ns = *reduced / (2.0 * bytes);
+  costs.copy_byte_ns = *copied / bytes;
+  costs.reduce_byte_ns = *reduced / (2.0 * bytes);
+  // Both wait for the same memory, so they are alike; where one is far above, it never had the core to itself.
+  constexpr double ratio_max = 4;
+  costs.copy_byte_ns = std::min(costs.copy_byte_ns, ratio_max * costs.reduce_byte_ns);
+  costs.reduce_byte_ns = std::min(costs.reduce_byte_ns, ratio_max * costs.copy_byte_ns);
 }
 
 // --- Two threads that throw a ball to and fro
@@ -78,7 +82,7 @@ struct alignas(64) Line {
 
 // One way between `first` and `second` core, in ns. Threads on one core must yield to each other.
 std::optional<double> throw_ns(int first, int second, TimeNs until) {
-  constexpr uint32_t throws = 64;  // to and fro, per run
+  constexpr uint32_t throws = 16;  // to and fro, per run: short, so that a run fits between other threads' turns
   constexpr uint32_t stop = ~0u;
   Line there, back;
   const bool one_core = first == second;
@@ -281,6 +285,11 @@ MachineCosts calibrate(int budget_ms, const Host* host) {
   measure_memory(costs, start + budget / 5);
   measure_hops(costs, host, start + budget / 2);
   measure_tcp(costs, start + budget * 9 / 10);
+  // No machine is ten times slower or faster than a common server; a measurement that says so was disturbed.
+  constexpr double factor_max = 10;
+  const MachineCosts common;
+  for (const MachineCostRow& row : machine_cost_rows())
+    costs.*row.value = std::clamp(costs.*row.value, common.*row.value / factor_max, common.*row.value * factor_max);
   return costs;
 }
 

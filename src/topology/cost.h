@@ -48,7 +48,8 @@ std::vector<std::byte> encode(const MachineCosts& costs);
 MachineCosts decode_machine_costs(std::span<const std::byte> bytes);
 
 // Measures copy and reduce bandwidth, the hop between two allowed cores, the hand-over on one core, and TCP over the
-// loopback; what cannot be measured here (one core, no loopback) keeps its default. Takes at most about budget_ms.
+// loopback; what cannot be measured here (one core, no loopback, a crowded machine) keeps its default, and nothing is taken for more
+// than ten times off its default. Takes about budget_ms, longer only where others hold the cores.
 // The calling thread's affinity is read, not changed; short-lived threads do the work. `host`, where not null, says
 // which cores share a cache; else the first two allowed ones stand for a pair that does.
 MachineCosts calibrate(int budget_ms = 25, const Host* host = nullptr);
