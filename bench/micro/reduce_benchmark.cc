@@ -2,8 +2,9 @@
 //
 // Rows: type_op/inputs/where/store. Columns: GBps is the traffic, read and written; of_copy is that traffic over the
 // traffic of copy_bytes with the same store in the same cache level; of_read is the inputs' bytes alone over plain
-// reading. The limit out of cache is of_copy = 1; in a cache it is of_read = 1. Reductions and limits take turns, and
-// the lower quartile of each counts, so that a disturbed machine disturbs neither much. The time column means nothing.
+// reading. The limit is 1 in whichever is nearer: one core reads and writes memory at once, so a copy is bound by both
+// and many inputs by reading alone. Reductions and limits take turns, and the lower quartile of each counts, so that a
+// disturbed machine disturbs neither much. The time column means nothing.
 #include <algorithm>
 #include <array>
 #include <chrono>

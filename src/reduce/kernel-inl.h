@@ -165,18 +165,16 @@ template <class Element, class Op, int n, Store store, class D>
 HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
   const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes;
   const int n_inputs = n > 0 ? n : fold.n_inputs;
-  const void* inputs[reduce_inputs_max];
-  for (int k = 0; k < n_inputs; ++k) inputs[k] = fold.inputs[k];
   size_t i = 0;
   for (; i + 4 * lanes <= fold.count; i += 4 * lanes) {
     const size_t offset = i * Element::bytes;
-    const uint8_t* from = bytes_of(inputs[0]) + offset;
+    const uint8_t* from = bytes_of(fold.inputs[0]) + offset;
     auto v0 = Element::load(d, from);
     auto v1 = Element::load(d, from + step);
     auto v2 = Element::load(d, from + 2 * step);
     auto v3 = Element::load(d, from + 3 * step);
     for (int k = 1; k < n_inputs; ++k) {
-      from = bytes_of(inputs[k]) + offset;
+      from = bytes_of(fold.inputs[k]) + offset;
       v0 = Op::apply(d, v0, Element::load(d, from));
       v1 = Op::apply(d, v1, Element::load(d, from + step));
       v2 = Op::apply(d, v2, Element::load(d, from + 2 * step));
@@ -249,7 +247,7 @@ HWY_INLINE size_t past_cache_line(const uint8_t* output) {
 template <class Element, class Op>
 HWY_INLINE void fold_staged(const Fold& fold) {
   alignas(cache_line_bytes) uint8_t stage[stage_bytes];
-  const void* inputs[reduce_inputs_max];
+  const void* inputs[reduce_inputs_max] = {};
   size_t count = (stage_bytes - past_cache_line(fold.output)) / Element::bytes;
   for (size_t i = 0; i < fold.count; i += count, count = stage_bytes / Element::bytes) {
     count = std::min(count, fold.count - i);
@@ -264,7 +262,7 @@ HWY_INLINE void fold_staged(const Fold& fold) {
 // of four vectors, is stored as usual. The output lies at a multiple of the element.
 template <class Element, class Op>
 HWY_INLINE void fold_direct(const Fold& fold) {
-  const void* inputs[reduce_inputs_max];
+  const void* inputs[reduce_inputs_max] = {};
   const size_t past = past_cache_line(fold.output), head = past == 0 ? 0 : (cache_line_bytes - past) / Element::bytes;
   if (head > 0) fold_cached<Element, Op>(part<Element>(fold, 0, head, inputs));
   const hn::ScalableTag<typename Element::Lane> d;
