@@ -25,8 +25,12 @@ struct FloatElement {
     return divide_floats(d, v, divisor);
   }
   template <class D>
+  static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
+    return canonical(d, v);
+  }
+  template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
-    store_lanes(d, canonical(d, v), to);
+    store_lanes(d, rounded(d, v), to);
   }
 };
 

@@ -26,6 +26,10 @@ struct IntegerElement {
     return v;
   }
   template <class D>
+  static HWY_INLINE hn::Vec<D> rounded(D, hn::Vec<D> v) {
+    return v;
+  }
+  template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
     store_lanes(d, v, to);
   }

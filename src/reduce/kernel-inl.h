@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include <hwy/highway.h>
 #include "reduce/families.h"
@@ -23,7 +24,7 @@ namespace tutti {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Outputs are streamed from a stage of this size that stays in the first cache.
+// Outputs that cannot be streamed from registers go through a stage of this size, which stays in the first cache.
 constexpr size_t stage_bytes = 2048;
 
 // --- Bytes and lanes: memory is touched as bytes, so that no alignment of elements is assumed ------------------------
@@ -47,6 +48,18 @@ HWY_INLINE void store_lanes(D d, hn::Vec<D> v, uint8_t* to) {
   } else {
     const hn::Repartition<uint8_t, D> bytes;
     hn::StoreU(hn::BitCast(bytes, v), bytes, to);
+    (void)d;
+  }
+}
+
+// Past the caches; `to` lies at a multiple of the vector.
+template <class D>
+HWY_INLINE void stream_lanes(D d, hn::Vec<D> v, uint8_t* to) {
+  if constexpr (HWY_TARGET == HWY_SCALAR) {
+    store_lanes(d, v, to);
+  } else {
+    const hn::Repartition<uint8_t, D> bytes;
+    hn::Stream(hn::BitCast(bytes, v), bytes, to);
     (void)d;
   }
 }
@@ -139,36 +152,47 @@ HWY_INLINE hn::Vec<D> fold_vector(D d, const Fold& fold, size_t offset) {
   return Element::divide(d, folded, fold.divisor);
 }
 
+// Rounds and writes one vector. Streams only Elements that fill their lanes, whose output is aligned.
+template <class Element, Store store, class D>
+HWY_INLINE void put(D d, hn::Vec<D> v, uint32_t divisor, uint8_t* to) {
+  if constexpr (store == Store::streaming) stream_lanes(d, Element::rounded(d, Element::divide(d, v, divisor)), to);
+  else Element::store(d, Element::divide(d, v, divisor), to);
+}
+
 // Four vectors a turn, as far as they go; returns the number of elements done. With n > 0 the number of inputs is known
 // to the compiler.
-template <class Element, class Op, int n, class D>
+template <class Element, class Op, int n, Store store, class D>
 HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
   const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes;
   const int n_inputs = n > 0 ? n : fold.n_inputs;
-  const void* inputs[reduce_inputs_max];
-  for (int k = 0; k < n_inputs; ++k) inputs[k] = fold.inputs[k];
   size_t i = 0;
   for (; i + 4 * lanes <= fold.count; i += 4 * lanes) {
     const size_t offset = i * Element::bytes;
-    const uint8_t* from = bytes_of(inputs[0]) + offset;
+    const uint8_t* from = bytes_of(fold.inputs[0]) + offset;
     auto v0 = Element::load(d, from);
     auto v1 = Element::load(d, from + step);
     auto v2 = Element::load(d, from + 2 * step);
     auto v3 = Element::load(d, from + 3 * step);
     for (int k = 1; k < n_inputs; ++k) {
-      from = bytes_of(inputs[k]) + offset;
+      from = bytes_of(fold.inputs[k]) + offset;
       v0 = Op::apply(d, v0, Element::load(d, from));
       v1 = Op::apply(d, v1, Element::load(d, from + step));
       v2 = Op::apply(d, v2, Element::load(d, from + 2 * step));
       v3 = Op::apply(d, v3, Element::load(d, from + 3 * step));
     }
     uint8_t* to = fold.output + offset;
-    Element::store(d, Element::divide(d, v0, fold.divisor), to);
-    Element::store(d, Element::divide(d, v1, fold.divisor), to + step);
-    Element::store(d, Element::divide(d, v2, fold.divisor), to + 2 * step);
-    Element::store(d, Element::divide(d, v3, fold.divisor), to + 3 * step);
+    put<Element, store>(d, v0, fold.divisor, to);
+    put<Element, store>(d, v1, fold.divisor, to + step);
+    put<Element, store>(d, v2, fold.divisor, to + 2 * step);
+    put<Element, store>(d, v3, fold.divisor, to + 3 * step);
   }
   return i;
+}
+
+template <class Element, class Op, Store store, class D>
+HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
+  if (fold.n_inputs == 2) return fold_fours<Element, Op, 2, store>(d, fold);
+  return fold_fours<Element, Op, 0, store>(d, fold);
 }
 
 // Any count of at least one vector. The last vector may overlap the one before it: it is folded first, while an output
@@ -178,8 +202,7 @@ HWY_INLINE void fold_vectors(D d, const Fold& fold) {
   const size_t lanes = hn::Lanes(d), last = fold.count - lanes;
   const auto tail = fold_vector<Element, Op>(d, fold, last * Element::bytes);
   size_t i = 0;
-  if constexpr (wide)
-    i = fold.n_inputs == 2 ? fold_fours<Element, Op, 2>(d, fold) : fold_fours<Element, Op, 0>(d, fold);
+  if constexpr (wide) i = fold_fours<Element, Op, Store::cached>(d, fold);
   for (; i < last; i += lanes) {
     const size_t offset = i * Element::bytes;
     Element::store(d, fold_vector<Element, Op>(d, fold, offset), fold.output + offset);
@@ -207,20 +230,55 @@ HWY_INLINE void fold_cached(const Fold& fold) {
     }
 }
 
+// The same fold for the elements [first, first + count), whose inputs' addresses are written to `inputs`.
+template <class Element>
+HWY_INLINE Fold part(const Fold& fold, size_t first, size_t count, const void** inputs) {
+  const size_t offset = first * Element::bytes;
+  for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + offset;
+  return {fold.output + offset, inputs, fold.n_inputs, count, fold.divisor};
+}
+
+HWY_INLINE size_t past_cache_line(const uint8_t* output) {
+  return reinterpret_cast<uintptr_t>(output) % cache_line_bytes;
+}
+
 // Block by block over a stage. The first block is cut so that the others begin on a cache line of the output, where
 // its alignment allows.
 template <class Element, class Op>
-HWY_NOINLINE void fold_streaming(const Fold& fold) {
-  alignas(64) uint8_t stage[stage_bytes];
-  const void* inputs[reduce_inputs_max];
-  const size_t head = reinterpret_cast<uintptr_t>(fold.output) % 64 / Element::bytes;
-  size_t count = stage_bytes / Element::bytes - head;
+HWY_INLINE void fold_staged(const Fold& fold) {
+  alignas(cache_line_bytes) uint8_t stage[stage_bytes];
+  const void* inputs[reduce_inputs_max] = {};
+  size_t count = (stage_bytes - past_cache_line(fold.output)) / Element::bytes;
   for (size_t i = 0; i < fold.count; i += count, count = stage_bytes / Element::bytes) {
     count = std::min(count, fold.count - i);
-    const size_t offset = i * Element::bytes;
-    for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + offset;
-    fold_cached<Element, Op>({stage, inputs, fold.n_inputs, count, fold.divisor});
-    stream_bytes(fold.output + offset, stage, count * Element::bytes);
+    Fold block = part<Element>(fold, i, count, inputs);
+    uint8_t* output = std::exchange(block.output, stage);
+    fold_cached<Element, Op>(block);
+    stream_bytes(output, stage, count * Element::bytes);
+  }
+}
+
+// From vectors straight past the caches; what lies before the first cache line of the output, and after the last turn
+// of four vectors, is stored as usual. The output lies at a multiple of the element.
+template <class Element, class Op>
+HWY_INLINE void fold_direct(const Fold& fold) {
+  const void* inputs[reduce_inputs_max] = {};
+  const size_t past = past_cache_line(fold.output), head = past == 0 ? 0 : (cache_line_bytes - past) / Element::bytes;
+  if (head > 0) fold_cached<Element, Op>(part<Element>(fold, 0, head, inputs));
+  const hn::ScalableTag<typename Element::Lane> d;
+  const Fold body = part<Element>(fold, head, fold.count - head, inputs);
+  const size_t done = head + fold_fours<Element, Op, Store::streaming>(d, body);
+  if (done < fold.count) fold_cached<Element, Op>(part<Element>(fold, done, fold.count - done, inputs));
+}
+
+// The count is large: a head never reaches past it.
+template <class Element, class Op>
+HWY_NOINLINE void fold_streaming(const Fold& fold) {
+  if constexpr (Element::bytes < sizeof(typename Element::Lane)) {
+    fold_staged<Element, Op>(fold);
+  } else {
+    if (reinterpret_cast<uintptr_t>(fold.output) % Element::bytes == 0) fold_direct<Element, Op>(fold);
+    else fold_staged<Element, Op>(fold);
   }
   hwy::FlushStream();
 }
