@@ -100,7 +100,8 @@ FramedSocket::Received FramedSocket::receive(Frame& frame) {
   constexpr size_t first_bytes = size_t{64} << 10;
   while (payload_done_ < payload_bytes_) {
     Bytes& payload = in_.payload;
-    if (payload_done_ == payload.size()) payload.resize(std::min(payload_bytes_, std::max(2 * payload.size(), first_bytes)));
+    if (payload_done_ == payload.size())
+      payload.resize(std::min(payload_bytes_, std::max(2 * payload.size(), first_bytes)));
     const ssize_t count = read_some(payload.data() + payload_done_, payload.size() - payload_done_);
     if (count <= 0) return count == 0 ? Received::again : Received::closed;
     payload_done_ += size_t(count);
