@@ -1,16 +1,19 @@
 // tutti-perf: time, bandwidth and correctness of the collectives, with nccl-tests' options and columns.
 #include <sched.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "bench/micro/line_exchange.h"
 #include "bench/perf/options.h"
 #include "bench/perf/ranks.h"
+#include "bench/perf/report.h"
 
 namespace {
 
@@ -18,6 +21,19 @@ namespace {
 bool speaks() {
   int rank = 0;
   return tuttiEnvRank(&rank, nullptr, nullptr) != tuttiSuccess || rank == 0;
+}
+
+// All ranks find the same fault, and the first to leave makes a launcher end the others: rank 0 gets the time to say it.
+int refuse(const char* sentence) {
+  if (speaks()) fmt::print(stderr, "tutti-perf: {}\n", sentence);
+  else std::this_thread::sleep_for(std::chrono::seconds(1));
+  return tutti::perf::exit_usage;
+}
+
+// What can be known to be wrong before the ranks meet.
+void look_ahead(const tutti::perf::Options& options) {
+  if (const int ranks = tutti::perf::count_ranks(options); ranks > 0) tutti::perf::make_cases(options, ranks);
+  if (speaks()) tutti::perf::look_at_files(options);
 }
 
 // Between the first two cores of this process. The ranks share the cores later on, so it is measured before.
@@ -40,11 +56,11 @@ int main(int argc, char** argv) {
       if (speaks()) fmt::print("{}", text);
       return 0;
     }
+    look_ahead(*options);
     if (options->line_exchange && speaks()) options->line_exchange_ns = line_exchange_here();
     return tutti::perf::run_ranks(*options);
   } catch (const tutti::perf::UsageError& error) {
-    if (speaks()) fmt::print(stderr, "tutti-perf: {}\n", error.what());
-    return tutti::perf::exit_usage;
+    return refuse(error.what());
   } catch (const std::exception& error) {
     fmt::print(stderr, "tutti-perf: {}\n", error.what());
     return tutti::perf::exit_failure;

@@ -202,6 +202,13 @@ int run_threads_only(const Options& options) {
 
 }  // namespace
 
+int count_ranks(const Options& options) {
+  if (options.local > 0) return options.local * options.threads;
+  int processes = 1;
+  if (launched() && tuttiEnvRank(nullptr, &processes, nullptr) != tuttiSuccess) return 0;
+  return processes * options.threads;
+}
+
 int run_ranks(const Options& options) {
   try {
     if (options.local > 0) return run_local(options);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -246,6 +247,17 @@ std::string plot_text(const Options& options, const Heading& heading, const std:
     plots[1].series.push_back(time);
   }
   return plot::plots_svg(plots);
+}
+
+void look_at_files(const Options& options) {
+  for (const auto& [option, name] : {std::pair{"--json", options.json_file}, {"--csv", options.csv_file},
+                                     {"--plot", options.plot_file}}) {
+    if (name.empty()) continue;
+    const std::filesystem::path folder = std::filesystem::absolute(name).parent_path();
+    if (std::filesystem::is_directory(name)) throw UsageError(fmt::format("{} {}: is a directory", option, name));
+    if (access(folder.c_str(), W_OK) != 0)
+      throw UsageError(fmt::format("{} {}: no file can be written in {}", option, name, folder.string()));
+  }
 }
 
 void write_file(const std::string& name, const std::string& text) {

@@ -56,6 +56,8 @@ std::string json_text(const Options& options, const Heading& heading, const std:
 std::string csv_text(const Options& options, const std::vector<Row>& rows);
 std::string plot_text(const Options& options, const Heading& heading, const std::vector<Row>& rows);
 
+// Before anything is measured: could the files be written? Throws UsageError.
+void look_at_files(const Options& options);
 // Writes a whole file or none: to a temporary name first. Throws std::runtime_error with file and reason.
 void write_file(const std::string& name, const std::string& text);
 

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 #include <new>
 
@@ -69,15 +68,6 @@ Heading make_heading(const Options& options, Rank& rank) {
   return heading;
 }
 
-// Found before the measurement rather than after it.
-void look_at_file(const std::string& option, const std::string& name) {
-  if (name.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(name).parent_path();
-  if (std::filesystem::is_directory(name)) throw UsageError(fmt::format("{} {}: is a directory", option, name));
-  if (access(folder.c_str(), W_OK) != 0)
-    throw UsageError(fmt::format("{} {}: no file can be written in {}", option, name, folder.string()));
-}
-
 void write_files(const Options& options, const Heading& heading, const std::vector<Row>& rows) {
   if (!options.json_file.empty()) write_file(options.json_file, json_text(options, heading, rows));
   if (!options.csv_file.empty()) write_file(options.csv_file, csv_text(options, rows));
@@ -87,11 +77,6 @@ void write_files(const Options& options, const Heading& heading, const std::vect
 int measure_all(const Options& options, Rank& rank) {
   const bool first = rank.rank() == 0;
   const std::vector<Case> cases = make_cases(options, rank.ranks());
-  if (first) {
-    look_at_file("--json", options.json_file);
-    look_at_file("--csv", options.csv_file);
-    look_at_file("--plot", options.plot_file);
-  }
   const Heading heading = make_heading(options, rank);
   Measurement measurement(options, rank);
   const auto show = [first](const std::string& text) {
