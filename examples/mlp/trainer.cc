@@ -1,6 +1,8 @@
 // The training loop, shared by both ways of dividing the work.
 #include "trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,11 +24,11 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// One line that is overwritten.
+// One line that is overwritten; only a terminal shows it.
 class ProgressBar {
  public:
   ProgressBar(bool shown, int epoch, int epochs, size_t steps)
-      : shown_(shown), epoch_(epoch), epochs_(epochs), steps_(steps) {}
+      : shown_(shown && ::isatty(STDERR_FILENO) == 1), epoch_(epoch), epochs_(epochs), steps_(steps) {}
 
   void show(size_t step, float loss, double samples_per_s) {
     const auto now = Clock::now();
@@ -151,9 +153,11 @@ TrainResult train(tutti::Communicator& communicator, const Dataset& training, co
     communicator.all_reduce(std::span(losses), tuttiSum);
     const double accuracy = double(worker->count_right_of(test)) / double(test.n);
     result.epochs.push_back({epoch + 1, float(losses[0] / worker->loss_ranks()), accuracy, double(seen) / seconds});
-    if (communicator.rank() == 0 && options.progress)
+    if (communicator.rank() == 0 && options.progress) {
       std::printf("epoch %2d/%d  loss %.4f  test accuracy %.4f  %.0f samples/s\n", epoch + 1, options.epochs,
                   double(result.epochs.back().loss), accuracy, result.epochs.back().samples_per_s);
+      std::fflush(stdout);
+    }
     if (!options.checkpoint.empty()) {
       const std::vector<float> parameters = worker->gathered_parameters();
       on_rank_0(communicator,

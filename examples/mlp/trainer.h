@@ -22,7 +22,7 @@ struct TrainOptions {
   std::string resume;         // file to start from; "" none
   bool model_parallel = false;
   bool verify = false;        // after every step, compare the weights of all ranks bit by bit
-  bool progress = true;       // a progress bar on rank 0's standard error
+  bool progress = true;       // on rank 0: a line per epoch, and a bar where standard error is a terminal
 };
 
 struct EpochResult {

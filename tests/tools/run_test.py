@@ -28,6 +28,23 @@ def start(*arguments, **more):
                             text=True, env={**os.environ, MARK: "1"}, **more)
 
 
+def on_a_terminal(*arguments, **variables):
+    """What a terminal gets from tutti-run."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([TUTTI_RUN, *map(str, arguments)], stdout=follower, stderr=follower,
+                               env={**os.environ, MARK: "1", **variables})
+    os.close(follower)
+    text = b""
+    while select.select([leader], [], [], 10)[0]:
+        try:
+            text += os.read(leader, 4096)
+        except OSError:
+            break
+    os.close(leader)
+    assert process.wait(10) == 0, text
+    return text.decode()
+
+
 def leftovers():
     """Processes of these tests that are alive, found by a variable that every descendant inherits."""
     found = []
@@ -128,6 +145,11 @@ class Output(LauncherTest):
     def test_no_prefix_passes_lines_through(self):
         self.assertEqual(run("-n", 2, "--no-prefix", "echo", "x").stdout, "x\nx\n")
 
+    def test_without_prefixes_ranks_find_the_terminal_itself(self):
+        program = ("-n", 2, "--no-prefix", "sh", "-c", "test -t 1 && test -t 2 && printf '10%%\\r20%%\\r\\n'")
+        self.assertEqual(on_a_terminal(*program), "10%\r20%\r\r\n" * 2)
+        self.assertEqual(run(*program).returncode, 1)
+
     def test_long_lines_of_many_ranks_on_both_streams_are_not_torn(self):
         program = ("import sys, os\nr = os.environ['RANK']\n"
                    "for i in range(200):\n"
@@ -140,25 +162,10 @@ class Output(LauncherTest):
             self.assertRegex(line, r"^\[(\d)\] \1+$")
 
     def test_colours_are_for_terminals_unless_NO_COLOR_is_set(self):
-        def on_a_terminal(**variables):
-            leader, follower = pty.openpty()
-            process = subprocess.Popen([TUTTI_RUN, "-n", "2", "echo", "x"], stdout=follower, stderr=follower,
-                                       env={**os.environ, MARK: "1", **variables})
-            os.close(follower)
-            text = b""
-            while select.select([leader], [], [], 10)[0]:
-                try:
-                    text += os.read(leader, 4096)
-                except OSError:
-                    break
-            os.close(leader)
-            self.assertEqual(process.wait(10), 0)
-            return text.decode()
-
         os.environ.pop("NO_COLOR", None)
-        coloured = on_a_terminal()
+        coloured = on_a_terminal("-n", 2, "echo", "x")
         self.assertEqual(len(set(re.findall(r"\x1b\[(\d+)m\[\d\]\x1b\[0m x", coloured))), 2, coloured)
-        self.assertNotIn("\x1b", on_a_terminal(NO_COLOR="1"))
+        self.assertNotIn("\x1b", on_a_terminal("-n", 2, "echo", "x", NO_COLOR="1"))
         self.assertNotIn("\x1b", run("-n", 2, "echo", "x").stdout)
 
     def test_one_log_per_rank(self):

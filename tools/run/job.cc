@@ -106,10 +106,13 @@ void Job::start_all() {
   const JobEnvironment job = make_job_environment(options_.ranks);
   std::vector<cpu_set_t> shares;
   if (options_.bind) shares = core_shares(options_.ranks);
+  // Whoever wants lines as they are and looks at a terminal gets all that a terminal gives: bars, colours, no delay.
+  const bool plain = !options_.prefix && options_.output_dir.empty();
+  const SharedOutput shared{plain && isatty(STDOUT_FILENO) == 1, plain && isatty(STDERR_FILENO) == 1};
   const bool colour[2] = {wants_colour(STDOUT_FILENO), wants_colour(STDERR_FILENO)};
   for (int i = 0; i < options_.ranks; ++i) {
     const std::optional<cpu_set_t> cores = options_.bind ? std::optional(shares[size_t(i)]) : std::nullopt;
-    RankProcess process = start_rank(i, options_.command, rank_environment(job, i), cores);
+    RankProcess process = start_rank(i, options_.command, rank_environment(job, i), cores, shared);
     Rank& rank = ranks_[size_t(i)];
     rank.pid = process.pid;
     rank.running = true;

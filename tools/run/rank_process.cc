@@ -159,11 +159,11 @@ std::vector<cpu_set_t> core_shares(int ranks) {
 }
 
 RankProcess start_rank(int rank, const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                       const std::optional<cpu_set_t>& cores) {
-  Pipe out = make_pipe(), err = make_pipe(), failure = make_pipe();
+                       const std::optional<cpu_set_t>& cores, SharedOutput shared) {
+  Pipe out = shared.out ? Pipe{} : make_pipe(), err = shared.err ? Pipe{} : make_pipe(), failure = make_pipe();
   const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
-  const ChildPlan plan{rank, getpid(), out.write.get(), err.write.get(), failure.write.get(),
-                       arguments.data(), variables.data(), cores ? &*cores : nullptr};
+  const ChildPlan plan{rank, getpid(), shared.out ? STDOUT_FILENO : out.write.get(),
+                       shared.err ? STDERR_FILENO : err.write.get(), failure.write.get(), arguments.data(), variables.data(), cores ? &*cores : nullptr};
   const pid_t pid = fork();
   if (pid < 0) fail(fmt::format("cannot start rank {}", rank), errno);
   if (pid == 0) become_rank(plan);
@@ -178,7 +178,8 @@ RankProcess start_rank(int rank, const std::vector<std::string>& command, const 
     waitpid(pid, nullptr, 0);
     fail(fmt::format("cannot run '{}'", command[0]), error_number);
   }
-  for (const Fd* end : {&out.read, &err.read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  for (const Fd* end : {&out.read, &err.read})
+    if (end->valid()) fcntl(end->get(), F_SETFL, O_NONBLOCK);
   return {pid, std::move(out.read), std::move(err.read)};
 }
 

@@ -31,14 +31,19 @@ std::vector<cpu_set_t> core_shares(int ranks);
 
 struct RankProcess {
   pid_t pid = -1;  // also its process group
-  Fd out, err;     // read ends, non-blocking
+  Fd out, err;     // read ends, non-blocking; invalid where the rank writes to our own
+};
+
+// Which of its output streams a rank shares with us instead of writing into a pipe.
+struct SharedOutput {
+  bool out = false, err = false;
 };
 
 // Starts `command` in its own process group, killed when the calling thread's process dies. Standard input is
 // /dev/null, but rank 0 keeps one that is no terminal. Throws std::runtime_error with a sentence where the program
 // cannot be run.
 RankProcess start_rank(int rank, const std::vector<std::string>& command, const std::vector<std::string>& environment,
-                       const std::optional<cpu_set_t>& cores);
+                       const std::optional<cpu_set_t>& cores, SharedOutput shared);
 
 // "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped"; and the exit code that says the same.
 std::string describe_end(int wait_status);
