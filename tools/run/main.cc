@@ -26,7 +26,8 @@ void declare(CLI::App& app, RunOptions& options, bool& no_prefix) {
   app.add_flag("--bind", options.bind, "Give each rank its share of the cores");
   app.add_option("--timeout", options.timeout_s, "End the job after so many seconds")->type_name("S");
   app.add_option("--grace", options.grace_s, "Seconds between SIGTERM and SIGKILL (5)")->type_name("S");
-  app.add_flag("--no-prefix", no_prefix, "Pass lines through as they are; on a terminal the ranks write to it themselves");
+  app.add_flag("--no-prefix", no_prefix,
+               "Pass lines through as they are; on a terminal the ranks write to it themselves");
   app.add_option("--output-dir", options.output_dir, "Also write DIR/rank-N.log for each rank")->type_name("DIR");
   app.set_version_flag("--version", fmt::format("tutti-run {}.{}.{}", TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH));
   app.prefix_command();
