@@ -18,7 +18,7 @@ namespace tutti {
 namespace {
 
 // How long a closing rank waits for its last words to be taken.
-constexpr TimeNs farewell_ns_max = 200 * ns_per_ms;
+constexpr TimeNs farewell_ns_max = ns_per_s;
 
 Fd make_eventfd() {
   Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -54,21 +54,39 @@ Control::~Control() {
   close_links();
 }
 
-// The last words of a rank that left or failed must arrive before its end: a socket that is closed with something
-// unread would cut them off. So: no more output, then read until the other side has closed too.
+// The last words of a rank that left or failed must arrive before its end.
 void Control::close_links() noexcept {
   if (!liveness_.has_left(rank_) && verdict() == nullptr) return;
-  const TimeNs deadline = now_ns() + farewell_ns_max;
-  for (auto& [peer, link] : links_)
-    if (link.flush_until(deadline)) link.finish_output();
-  for (auto& [peer, link] : links_) {
-    try {
+  try {
+    while (!links_.empty()) part(links_.begin()->first);
+    for (Parting& parting : partings_)
+      if (parting.socket.flush_until(parting.deadline)) parting.socket.finish_output();
+    for (Parting& parting : partings_) {
       Frame frame;
-      while (link.receive_until(frame, deadline) == FramedSocket::Received::frame) {
+      while (parting.socket.receive_until(frame, parting.deadline) == FramedSocket::Received::frame) {
       }
-    } catch (const std::exception&) {  // out of memory: closed without a farewell
     }
+  } catch (const std::exception&) {  // out of memory: closed without a farewell
   }
+}
+
+void Control::part(int peer) {
+  const auto link = links_.find(peer);
+  if (link == links_.end()) return;
+  partings_.push_back({std::move(link->second), now_ns() + farewell_ns_max});
+  links_.erase(link);
+}
+
+// No more output after what is queued, then read until the other side has closed too.
+void Control::serve_partings(TimeNs now) {
+  std::erase_if(partings_, [now](Parting& parting) {
+    if (!parting.socket.flush() || now >= parting.deadline) return true;
+    if (!parting.socket.has_output()) parting.socket.finish_output();
+    Frame frame;
+    FramedSocket::Received received = FramedSocket::Received::frame;
+    while (received == FramedSocket::Received::frame) received = parting.socket.receive(frame);
+    return received != FramedSocket::Received::again;
+  });
 }
 
 void Control::kick() noexcept {
@@ -106,8 +124,11 @@ void Control::sleep() {
     doorkeeper_.add_poll_fds(fds);
     for (const auto& [peer, link] : links_)
       fds.push_back({link.fd(), short(POLLIN | (link.has_output() ? POLLOUT : 0)), 0});
+    for (const Parting& parting : partings_)
+      fds.push_back({parting.socket.fd(), short(POLLIN | (parting.socket.has_output() ? POLLOUT : 0)), 0});
     if (meeting_.valid()) fds.push_back({meeting_.fd(), POLLIN, 0});
     wake = std::min(doorkeeper_.wake_ns(now), now + liveness_.tick_interval_ns());
+    for (const Parting& parting : partings_) wake = std::min(wake, parting.deadline);
     for (const auto& [sequence, round] : rounds_) wake = std::min(wake, round.first_ns + options_.timeout_ns);
   }
   poll_until(fds, wake);
@@ -126,6 +147,7 @@ void Control::handle(TimeNs now) {
   liveness_.tick(now);
   check_rounds(now);
   perform();
+  serve_partings(now);
 }
 
 void Control::let_in(Doorkeeper::Guest guest, TimeNs now) {
@@ -226,7 +248,7 @@ void Control::perform() {
         if (link == links_.end() || (Liveness::is_alive(action.message) && link->second.has_output())) continue;
         send(action.peer, make_frame(FrameType::liveness, action.message));
       } else if (action.kind == Kind::close) {
-        links_.erase(action.peer);
+        part(action.peer);
       } else if (action.kind == Kind::dial) {
         relink(action.peer);
       } else {

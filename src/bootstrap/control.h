@@ -66,6 +66,12 @@ class Control {
     size_t count = 0;
     std::vector<std::optional<Bytes>> parts;
   };
+  // A link that is needed no more, until the other side has closed it too: a socket that is closed with something unread
+  // takes back what was sent over it.
+  struct Parting {
+    FramedSocket socket;
+    TimeNs deadline;
+  };
   struct Relink {
     std::shared_ptr<std::atomic<bool>> stop;
     std::thread thread;
@@ -82,6 +88,8 @@ class Control {
   void call_wake(Lock& lock);
 
   void perform();
+  void part(int peer);
+  void serve_partings(TimeNs now);
   void publish();
   void kick() noexcept;
   void relink(int peer);
@@ -119,6 +127,7 @@ class Control {
   bool stopping_ = false;
   std::vector<Member> members_;
   std::map<int, FramedSocket> links_;
+  std::vector<Parting> partings_;
   bool parent_linked_ = false;      // has been, at least
   std::vector<SharedBytes> early_;  // for the parent, from before
   FramedSocket meeting_;

@@ -36,7 +36,8 @@ std::vector<int> Liveness::children_of(int rank, int size) {
 }
 
 void Liveness::link_opened(int peer, TimeNs now) {
-  links_[peer] = Link{now};
+  const bool of_start = parent_of(peer) == rank_ || parent_of(rank_) == peer;
+  links_[peer] = Link{now, false, of_start};
   expected_.erase(peer);
   suspect_[size_t(peer)] = false;
   if (dialing_ == peer) dialing_ = -1;
@@ -45,6 +46,7 @@ void Liveness::link_opened(int peer, TimeNs now) {
   for (int i = 0; i < size_; ++i)
     if (left_[size_t(i)]) gone.push_back(i);
   if (!gone.empty()) send(peer, left_message(gone));
+  else if (!of_start) send(peer, {std::byte(MessageType::alive)});
   if (verdict() != nullptr) send(peer, verdict_message());
   repair(now);
 }
@@ -53,8 +55,10 @@ void Liveness::link_closed(int peer, TimeNs now) {
   const auto link = links_.find(peer);
   if (link == links_.end()) return;
   const bool expected = link->second.closing || left_[size_t(peer)];
+  const bool confirmed = link->second.confirmed;
   links_.erase(link);
-  if (!expected) blame(peer, "died: its control connection closed");
+  if (!expected && !confirmed) suspect_[size_t(peer)] = true;
+  else if (!expected) blame(peer, "died: its control connection closed");
   repair(now);
 }
 
@@ -78,6 +82,7 @@ void Liveness::heard(int peer, TimeNs now) {
 
 void Liveness::message(int peer, std::span<const std::byte> message, TimeNs now) {
   heard(peer, now);
+  if (const auto link = links_.find(peer); link != links_.end()) link->second.confirmed = true;
   ByteReader reader(message);
   switch (MessageType(reader.u8())) {
     case MessageType::alive: return;

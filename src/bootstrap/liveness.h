@@ -20,7 +20,8 @@
 //    to ranks that left are closed once the repair here is done; a leaver that waits for its links to close (a while)
 //    leaves no gap.
 //  - A parent-to-be that refuses the connection and cannot be asked is taken for gone, not for dead: it may have
-//    left in the same moment. So a death within the repair of a leave may go unnoticed here, if every neighbour of the
+//    left in the same moment. The same holds for a repaired link that ends before its first message: either end may
+//    have left, or changed its mind, between the connection and the word. So a death within the repair of a leave may go unnoticed here, if every neighbour of the
 //    dead rank has left too; an innocent rank is not blamed instead.
 #pragma once
 
@@ -95,7 +96,8 @@ class Liveness {
  private:
   struct Link {
     TimeNs heard_ns = 0;
-    bool closing = false;  // the peer has said that it closes this link, which it needs no more
+    bool closing = false;    // the peer has said that it closes this link, which it needs no more
+    bool confirmed = false;  // of the start, or the peer has said something on it
   };
   bool gone(int rank, bool with_suspects) const;
   int lowest(bool with_suspects) const;

@@ -286,6 +286,28 @@ TEST(Liveness, AProcessThatWasStoppedBlamesNobody) {
   EXPECT_EQ(liveness.verdict()->rank, 1);
 }
 
+// Rank 3's parent is 1; it links to 0 because 1 left, and may have left as well before its first word.
+TEST(Liveness, ARepairedLinkThatEndsBeforeItsFirstWordIsNoDeath) {
+  Liveness liveness(0, 4, silence_ns, 0);
+  liveness.link_opened(1, 0);
+  liveness.link_opened(3, 0);
+  liveness.link_closed(3, 0);
+  EXPECT_EQ(liveness.verdict(), nullptr);
+  liveness.link_opened(3, 0);
+  liveness.message(3, Bytes{std::byte{1}}, 0);
+  liveness.link_closed(3, 0);
+  ASSERT_NE(liveness.verdict(), nullptr);
+  EXPECT_EQ(liveness.verdict()->rank, 3);
+}
+
+TEST(Liveness, ALinkOfTheStartThatEndsAtOnceIsADeath) {
+  Liveness liveness(0, 4, silence_ns, 0);
+  liveness.link_opened(1, 0);
+  liveness.link_closed(1, 0);
+  ASSERT_NE(liveness.verdict(), nullptr);
+  EXPECT_EQ(liveness.verdict()->rank, 1);
+}
+
 TEST(Liveness, NonsenseIsThrownNotFollowed) {
   Liveness liveness(0, 2, silence_ns, 0);
   liveness.link_opened(1, 0);

@@ -114,7 +114,7 @@ void check_everything(int n, int rank, tuttiComm_t comm, bool all_types) {
   for (int root = 0; root < n; ++root)
     for (const size_t count : {size_t{0}, size_t{1}, size_t{33}, size_t{70001}})
       check_broadcast(n, rank, comm, DataType::int32, count, root, (root + int(count)) % 2 == 0);
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
 }
 
 // Transport, algorithm.
