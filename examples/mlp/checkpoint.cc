@@ -1,17 +1,16 @@
 // The checkpoint's bytes: a magic, the header, the parameters, and a CRC-32 over all of it.
 #include "checkpoint.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 
 #include <fmt/format.h>
+
+#include "files.h"
 
 namespace mlp {
 namespace {
@@ -31,35 +30,6 @@ uint32_t crc_of(const std::string& bytes) {
   return uint32_t(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-void write_all(int fd, const std::string& bytes, const std::string& path) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t wrote = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) throw std::runtime_error(fmt::format("{}: cannot write: {}", path, std::strerror(errno)));
-    done += size_t(wrote);
-  }
-}
-
-// Removes the unfinished file unless it was renamed into place.
-struct Unfinished {
-  std::string path;
-  int fd;
-  bool kept = false;
-  ~Unfinished() {
-    if (fd >= 0) ::close(fd);
-    if (!kept) ::unlink(path.c_str());
-  }
-};
-
-void sync_folder_of(const std::string& path) {
-  std::string folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
-
 }  // namespace
 
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
@@ -69,23 +39,11 @@ void save_checkpoint(const std::string& path, const Checkpoint& checkpoint) {
   header.seed = checkpoint.seed;
   header.parameters = checkpoint.parameters.size();
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes.append(reinterpret_cast<const char*>(checkpoint.parameters.data()), checkpoint.parameters.size() * sizeof(float));
+  bytes.append(reinterpret_cast<const char*>(checkpoint.parameters.data()),
+               checkpoint.parameters.size() * sizeof(float));
   const uint32_t crc = crc_of(bytes);
   bytes.append(reinterpret_cast<const char*>(&crc), sizeof crc);
-
-  const std::string temporary = path + ".unfinished";
-  Unfinished file{temporary, ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-  if (file.fd < 0) {
-    file.kept = true;  // there is nothing to remove
-    throw std::runtime_error(fmt::format("{}: cannot create: {}", temporary, std::strerror(errno)));
-  }
-  write_all(file.fd, bytes, temporary);
-  if (::fsync(file.fd) != 0)
-    throw std::runtime_error(fmt::format("{}: cannot flush to disk: {}", temporary, std::strerror(errno)));
-  if (::rename(temporary.c_str(), path.c_str()) != 0)
-    throw std::runtime_error(fmt::format("{}: cannot rename {} to it: {}", path, temporary, std::strerror(errno)));
-  file.kept = true;
-  sync_folder_of(path);
+  write_file(path, bytes);
 }
 
 Checkpoint load_checkpoint(const std::string& path) {

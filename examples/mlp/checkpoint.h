@@ -13,9 +13,7 @@ struct Checkpoint {
   std::vector<float> parameters;
 };
 
-// Writes beside `path`, flushes to the disk, then renames: a reader sees the old file or the new one, whatever happens.
-// Throws std::runtime_error that names the file and the reason (disk full, no permission); then the old file is as it
-// was and nothing is left beside it.
+// By write_file: where it throws, the old checkpoint is as it was.
 void save_checkpoint(const std::string& path, const Checkpoint& checkpoint);
 
 // Throws std::runtime_error that names the file and what is wrong: missing, of another program, truncated, damaged.

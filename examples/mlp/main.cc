@@ -1,14 +1,16 @@
 // mlp: trains a network on MNIST digits with any number of ranks.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "files.h"
 #include "plot.h"
 #include "trainer.h"
 
@@ -21,14 +23,22 @@ struct Arguments {
   mlp::TrainOptions train;
 };
 
+constexpr int exit_usage = 2;
+
+std::string above_zero(const std::string& text) {
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value)) return "not a number: " + text;
+  return value > 0 ? "" : text + " is not above 0";
+}
+
 void describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--data", arguments.data, "Folder with MNIST's four IDX files, plain or .gz")->capture_default_str();
   app.add_option("--epochs", arguments.train.epochs, "Passes over the training set")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(above_zero)->capture_default_str();
   app.add_option("--batch", arguments.train.batch, "Samples per rank and step")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(above_zero)->capture_default_str();
   app.add_option("--lr", arguments.train.learning_rate, "Learning rate of plain SGD")
-      ->check(CLI::PositiveNumber)->capture_default_str();
+      ->check(above_zero)->capture_default_str();
   app.add_option("--seed", arguments.train.seed, "Seed of the weights and of the shuffling")->capture_default_str();
   app.add_option("--bucket-bytes", arguments.train.bucket_bytes, "Gradient bytes that are averaged together")
       ->capture_default_str();
@@ -39,13 +49,6 @@ void describe(CLI::App& app, Arguments& arguments) {
   app.add_flag("--model-parallel", arguments.train.model_parallel, "One layer on each of two ranks");
   app.add_flag("--verify", arguments.train.verify, "Compare the weights of all ranks bit by bit after every step");
   app.add_flag("!--quiet", arguments.train.progress, "No progress bar and no line per epoch");
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
 std::string json_of(const mlp::TrainResult& result, const Arguments& arguments, int ranks) {
@@ -68,9 +71,12 @@ std::string plot_of(const mlp::TrainResult& result, int ranks) {
     accuracy.points.emplace_back(e.epoch, e.test_accuracy);
   }
   tutti::plot::Plot loss_plot, accuracy_plot;
-  loss_plot.options.title = fmt::format("MNIST, {} ranks: training loss", ranks);
+  loss_plot.options.title = fmt::format("MNIST, {} rank{}: training loss", ranks, ranks == 1 ? "" : "s");
   accuracy_plot.options.title = "Test accuracy";
-  accuracy_plot.options.y_from_zero = false;
+  double least = 1;
+  for (const mlp::EpochResult& e : result.epochs) least = std::min(least, e.test_accuracy);
+  accuracy_plot.options.y_min = std::floor(least * 10) / 10 - (least < 1 ? 0 : 0.1);
+  accuracy_plot.options.y_max = 1;
   loss_plot.options.x_label = accuracy_plot.options.x_label = "epoch";
   loss_plot.options.y_label = "cross-entropy";
   accuracy_plot.options.y_label = "share of test digits";
@@ -91,13 +97,16 @@ void run(const Arguments& arguments) {
   tutti::Communicator communicator = join();
   const mlp::Dataset training = mlp::load_mnist(arguments.data, "train"), test = mlp::load_mnist(arguments.data, "t10k");
   const int ranks = communicator.size();
+  if (communicator.rank() == 0)
+    for (const std::string& path : {arguments.json, arguments.plot, arguments.train.checkpoint})
+      mlp::refuse_unwritable(path);
   if (communicator.rank() == 0 && arguments.train.progress)
-    std::printf("%zu training and %zu test digits, %d ranks, %d samples per rank and step\n", training.n, test.n, ranks,
-                arguments.train.batch);
+    std::printf("%zu training and %zu test digits, %d rank%s, %d samples per rank and step\n", training.n, test.n,
+                ranks, ranks == 1 ? "" : "s", arguments.train.batch);
   const mlp::TrainResult result = mlp::train(communicator, training, test, arguments.train);
   if (communicator.rank() == 0) {
-    if (!arguments.json.empty()) write_file(arguments.json, json_of(result, arguments, ranks));
-    if (!arguments.plot.empty()) write_file(arguments.plot, plot_of(result, ranks));
+    if (!arguments.json.empty()) mlp::write_file(arguments.json, json_of(result, arguments, ranks));
+    if (!arguments.plot.empty()) mlp::write_file(arguments.plot, plot_of(result, ranks));
   }
   communicator.finalize();
 }
@@ -109,7 +118,13 @@ int main(int argc, char** argv) {
                "tutti-run, torchrun, mpirun or srun; alone it is one rank.");
   Arguments arguments;
   describe(app, arguments);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "mlp: %s\n", error.what());
+    return exit_usage;
+  }
   try {
     run(arguments);
   } catch (const std::exception& error) {

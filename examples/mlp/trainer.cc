@@ -130,6 +130,9 @@ TrainResult train(tutti::Communicator& communicator, const Dataset& training, co
                                        ? make_model_parallel_worker(communicator, sizes, options, start.parameters)
                                        : make_data_parallel_worker(communicator, sizes, options, start.parameters);
   TrainResult result;
+  if (start.epochs_done >= options.epochs && communicator.rank() == 0)
+    std::fprintf(stderr, "nothing to train: %s has %d epochs behind it, of %d\n", options.resume.c_str(),
+                 start.epochs_done, options.epochs);
   const int shards = worker->data_ranks(), shard = worker->data_rank();
   for (int epoch = start.epochs_done; epoch < options.epochs; ++epoch) {
     const std::vector<size_t> mine = sample_indices(training.n, shards, shard, start.seed, epoch);

@@ -37,6 +37,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"SLURM_NNODES", integer, "", "Number of hosts of the job, as Slurm sets it."},
     {"SLURM_NTASKS", integer, "", "Number of ranks, as Slurm sets it."},
     {"SLURM_PROCID", integer, "", "This process's rank, as Slurm sets it."},
+    {"SLURM_STEP_ID", text, "", "Number of the srun within its job, as Slurm sets it."},
     {"TORCHELASTIC_RUN_ID", text, "", "Name of the job, as torchrun sets it."},
     {"TUTTI_ALGO", text, "", "Forces an algorithm by name for every collective that has it."},
     {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs, the same choices each run."},

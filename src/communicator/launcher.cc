@@ -20,14 +20,16 @@ struct Launcher {
   std::string_view name;
   std::string_view rank, size, local_rank;
   std::string_view job;         // a variable that tells jobs apart; "" none: the parent process does
+  std::string_view step;        // a variable that tells apart what one job starts at once; "" none
 };
 
 // Tried in order; the first whose rank variable is set.
 constexpr std::array launchers = std::to_array<Launcher>({
-    {"RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ""},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"},
+    {"RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", ""},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE",
+     ""},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "", ""},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 });
 
 int number(std::string_view variable, int64_t low, int64_t high) {
@@ -90,7 +92,8 @@ LaunchedRank launched_rank() {
   const bool port_given = environment_text("MASTER_PORT").has_value();
   if (row.name == "RANK" && !port_given && found.size > 1) number("MASTER_PORT", 1, 65535);
   const std::optional<std::string> job = row.job.empty() ? std::nullopt : environment_text(row.job);
-  found.job = fmt::format("{} {} {} {}", row.name,
+  const std::string step = row.step.empty() ? "" : environment_text(row.step).value_or("");
+  found.job = fmt::format("{} {} {} {} {}", row.name, step,
                           job.value_or(row.name == "RANK" ? "" : fmt::format("parent {}", ::getppid())),
                           found.master_address, port_given ? number("MASTER_PORT", 1, 65535) : 0);
   found.master_port = port_given ? uint16_t(number("MASTER_PORT", 1, 65535)) : uint16_t(20000 + hash(found.job) % 12000);

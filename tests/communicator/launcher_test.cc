@@ -68,6 +68,9 @@ TEST_F(Launcher, MpirunOnOneHostNeedsNoAddress) {
 TEST_F(Launcher, MpichAndSlurmAreUnderstood) {
   set({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "6"}, {"SLURM_NNODES", "1"}, {"SLURM_JOB_ID", "77"}});
   EXPECT_EQ(launched_rank().rank, 5);
+  const std::string job = launched_rank().job;
+  set({{"SLURM_STEP_ID", "1"}});
+  EXPECT_NE(launched_rank().job, job);  // two sruns of one job at once
   set({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}});
   EXPECT_EQ(launched_rank().size, 3);
 }

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint.h"
+#include "files.h"
 #include "gradients.h"
 #include "idx.h"
 #include "network.h"
@@ -341,6 +342,15 @@ TEST(Checkpoint, AFullDiskLosesNothing) {
   EXPECT_NE(sentence.find("cannot write"), std::string::npos) << sentence;
   EXPECT_EQ(load_checkpoint(path).parameters, std::vector<float>{5});
   EXPECT_EQ(folder.entries(), 1u);
+}
+
+TEST(Files, WhatCannotBeWrittenIsKnownBefore) {
+  const Folder folder;
+  refuse_unwritable("");
+  refuse_unwritable("in_this_folder");
+  refuse_unwritable(folder.file("new"));
+  EXPECT_NE(refusal([&] { refuse_unwritable(folder.path()); }).find("is a folder"), std::string::npos);
+  EXPECT_NE(refusal([&] { refuse_unwritable("/no/such/x"); }).find("/no/such/x: no file can be made"), std::string::npos);
 }
 
 TEST(Checkpoint, AFolderThatIsNotThereIsNamed) {
