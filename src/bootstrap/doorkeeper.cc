@@ -16,6 +16,7 @@ namespace {
 constexpr TimeNs eviction_age_ns = 250 * ns_per_ms;
 // After an accept that failed for want of descriptors: the connection stays in the queue, so looking again at once
 // would spin.
+constexpr TimeNs grace_ns = 500 * ns_per_ms;
 constexpr TimeNs accept_pause_ns = 100 * ns_per_ms;
 
 const char* reason(Handshake::State state) {
@@ -61,7 +62,9 @@ std::vector<Doorkeeper::Guest> Doorkeeper::serve(TimeNs now) {
   std::vector<Guest> guests;
   for (auto it = pending_.begin(); it != pending_.end();) {
     Handshake::State state = it->step();
-    if (state == Handshake::State::working && now - it->since_ns() < handshake_timeout_ns) {
+    // A process that was stopped drops nobody before it has looked again at what waited meanwhile.
+    if (state == Handshake::State::working && (now - it->since_ns() < handshake_timeout_ns ||
+                                               it->renew_once(now - handshake_timeout_ns + grace_ns))) {
       ++it;
       continue;
     }

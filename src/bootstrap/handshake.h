@@ -71,6 +71,12 @@ class Handshake {
   const Hello& hello() const noexcept { return hello_; }
   uint32_t other_version() const noexcept { return other_version_; }
   TimeNs since_ns() const noexcept { return since_ns_; }
+  // As if it had begun at `since`; false: that has been done before.
+  bool renew_once(TimeNs since) noexcept {
+    if (renewed_) return false;
+    since_ns_ = since;
+    return renewed_ = true;
+  }
 
  private:
   enum class Phase : uint8_t { greeting, proof, hello, last_write };
@@ -93,6 +99,7 @@ class Handshake {
   Side side_;
   Secret secret_;
   TimeNs since_ns_;
+  bool renewed_ = false;
   State state_ = State::working;
   Phase phase_ = Phase::greeting;
   Nonce nonce_{};
