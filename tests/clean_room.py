@@ -44,6 +44,7 @@ def prepare(room):
     say(f"a minimal Debian in {room}")
     with open(room.parent / "debootstrap.log", "w", encoding="utf-8") as log:
         run("debootstrap", "--variant=minbase", "--include=git,ca-certificates", SUITE, room, mirror(), stdout=log)
+    (room / "etc/apt/sources.list").unlink()  # debootstrap's own
     for entry in REGISTRY_FILES:
         source, target = pathlib.Path("/") / entry, room / entry
         if source.is_dir():

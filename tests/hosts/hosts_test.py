@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Ranks on several hosts (network namespaces): TCP alone reaches them, slow, cut and IPv6-only networks included."""
+"""Ranks on several hosts (network namespaces): TCP alone reaches them, slow, cut and IPv6-only networks included; ranks
+of one host share its memory meanwhile. Usage: hosts_test.py HOSTS_WORKER [TUTTI_PERF]"""
+import os
 import subprocess
 import sys
 import time
@@ -10,6 +12,7 @@ from namespaces import Hosts
 
 namespaces.become_root_of_a_user_namespace()
 WORKER = sys.argv.pop(1)
+PERF = sys.argv.pop(1) if sys.argv[1:] and not sys.argv[1].startswith("-") else None
 PORT = 29617
 
 
@@ -76,6 +79,62 @@ class Ranks(unittest.TestCase):
             self.assertEqual(workers[rank].returncode, 1, said)
             self.assertIn("rank 1", said)
         self.assertLess(time.monotonic() - start, 5)
+
+
+@unittest.skipIf(PERF is None, "tutti-perf was not built")
+class MixedCommunicators(unittest.TestCase):
+    """Two ranks on each host, in one communicator: shared memory inside a host, TCP among hosts."""
+
+    def start(self, hosts, *arguments, each=2, **variables):
+        ranks = hosts.n * each
+        return [hosts.start(rank // each, [PERF, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=os.environ | variables | {
+                                "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % each),
+                                "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(PORT)}) for rank in range(ranks)]
+
+    def passes(self, hosts, *arguments, each=2, **variables):
+        said = []
+        for rank, process in enumerate(self.start(hosts, *arguments, each=each, **variables)):
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, f"rank {rank}: {out}{err}")
+            said.append(out)
+        self.assertIn("# Out of bounds values : 0 OK", said[0])
+        for rank in range(hosts.n * each):
+            self.assertRegex(said[0], rf"rank +{rank}: .* shm {each - 1}, tcp {(hosts.n - 1) * each}\n")
+
+    def test_every_algorithm_of_all_reduce(self):
+        with Hosts(2) as hosts:
+            for algorithm in ("one_shot", "two_shot", "recursive_doubling", "ring", "tree", "double_tree", "hierarchical"):
+                with self.subTest(algorithm):
+                    self.passes(hosts, "all_reduce", "--sizes", "0,4,1000,1M", "-d", "float", "-o", "all", "-n", "2",
+                                "-w", "1", TUTTI_ALGO=algorithm)
+
+    def test_every_root_of_broadcast(self):
+        with Hosts(2) as hosts:
+            for algorithm in ("direct", "binomial", "chain", "double_tree"):
+                with self.subTest(algorithm):
+                    self.passes(hosts, "broadcast", "--sizes", "0,4,1000,1M", "-r", "all", "-n", "2", "-w", "1",
+                                TUTTI_ALGO=algorithm)
+
+    def test_three_hosts_with_ipv6_alone(self):
+        with Hosts(3, ipv4=False) as hosts:
+            self.passes(hosts, "all_reduce", "--sizes", "8,1M", "-n", "2")
+            self.passes(hosts, "sendrecv", "--sizes", "8,1M", "-n", "2")
+
+    def test_a_dead_rank_is_named_by_the_ranks_of_both_hosts(self):
+        with Hosts(2) as hosts:
+            ranks = self.start(hosts, "all_reduce", "--sizes", "64K", "-n", "1000000000")
+            for line in ranks[0].stdout:
+                if "(elements)" in line:
+                    break
+            time.sleep(0.5)
+            ranks[3].kill()
+            start = time.monotonic()
+            for rank in (0, 1, 2):
+                _, errors = ranks[rank].communicate(timeout=30)
+                self.assertNotEqual(ranks[rank].returncode, 0)
+                self.assertRegex(errors, "rank 3")
+            self.assertLess(time.monotonic() - start, 5)
 
 
 if __name__ == "__main__":

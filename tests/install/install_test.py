@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Installs into a folder, then builds and runs a C99 program (shared and static, by pkg-config) and a CMake project
-against that tree alone, and looks at the exported symbols and the SONAME."""
+"""Installs into a folder, then builds and runs a C99 program (shared and static, by pkg-config), README's examples and a
+CMake project against that tree alone, and looks at the exported symbols and the SONAME."""
 import os
 import pathlib
 import re
@@ -41,6 +41,14 @@ def main(root):
     run(*compile_c, *flags("--cflags"), *libs, "-lpthread", "-lm")
     assert "works" in run(user)
     print("a C99 program runs against the static library")
+
+    for language, compiler in (("c", ("cc", "-std=c99")), ("cpp", ("c++", "-std=c++20"))):
+        example = root / f"example.{language}"
+        example.write_text(re.search(rf"^```{language}\n(.*?)^```", (source / "README.md").read_text(), re.M | re.S)[1])
+        run(*compiler, "-Wall", "-Wextra", "-Werror", example, *flags("--cflags", "--libs"), "-o", root / "example")
+        said = run(prefix / "bin" / "tutti-run", "-n", "3", root / "example", env=environment)
+        assert sorted(said.split("\n"))[1].startswith("[0] rank 0: 1 "), said
+    print("README's examples run on three ranks")
 
     cmake = root / "cmake-build"
     run("cmake", "-S", here / "cmake_project", "-B", cmake, f"-DCMAKE_PREFIX_PATH={prefix}")
