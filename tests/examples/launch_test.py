@@ -41,7 +41,7 @@ class Launchers(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.checkpoint = pathlib.Path(folder.name) / "weights"
-        self.command = [MLP, "--data", DATA, "--epochs", "1", "--checkpoint", str(self.checkpoint)]
+        self.command = [MLP, "--data", DATA, "--epochs", "1", "--batch", "256", "--checkpoint", str(self.checkpoint)]
 
     def weights_of(self, done):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -117,21 +117,21 @@ class Training(unittest.TestCase):
         self.assertLess(results["test_accuracy"], 0.87)
 
     def test_results_as_files(self):
-        self.train(2, "--epochs", 2, "--json", self.folder / "json", "--plot", self.folder / "plot.svg")
+        self.train(2, "--batch", 256, "--epochs", 2, "--json", self.folder / "json", "--plot", self.folder / "plot.svg")
         self.assertIn("test accuracy", (self.folder / "plot.svg").read_text())
         self.assertEqual(len(list(self.folder.iterdir())), 2)
 
     def test_going_on_from_a_checkpoint(self):
         unbroken, broken = self.folder / "unbroken", self.folder / "broken"
-        self.train(2, "--epochs", 3, "--checkpoint", unbroken)
-        self.train(2, "--epochs", 1, "--checkpoint", broken)
-        self.train(2, "--epochs", 3, "--checkpoint", broken, "--resume", broken)
+        self.train(2, "--batch", 256, "--epochs", 3, "--checkpoint", unbroken)
+        self.train(2, "--batch", 256, "--epochs", 1, "--checkpoint", broken)
+        self.train(2, "--batch", 256, "--epochs", 3, "--checkpoint", broken, "--resume", broken)
         self.assertEqual(unbroken.read_bytes(), broken.read_bytes())
         self.assertIn("nothing to train", self.train(2, "--epochs", 3, "--resume", broken).stderr)
 
     def test_one_layer_on_each_of_two_ranks(self):
-        done = self.train(2, "--epochs", 2, "--lr", "0.05", "--model-parallel")
-        alone = self.train(1, "--epochs", 2, "--lr", "0.05")
+        done = self.train(2, "--batch", 256, "--epochs", 2, "--lr", "0.05", "--model-parallel")
+        alone = self.train(1, "--batch", 256, "--epochs", 2, "--lr", "0.05")
         of_epochs = lambda text: [line.split("  ")[1:3] for line in text.splitlines() if line.startswith("epoch")]
         self.assertEqual(of_epochs(done.stdout), of_epochs(alone.stdout))
 
@@ -141,7 +141,7 @@ class Training(unittest.TestCase):
             self.skipTest("a small disk may not be mounted here (unshare --user --mount is refused)")
         disk, kept = self.folder / "disk", self.folder / "kept"
         disk.mkdir()
-        trainer = f"{RUN} -n 2 {MLP} --data {DATA} --checkpoint c"
+        trainer = f"{RUN} -n 2 {MLP} --data {DATA} --batch 256 --checkpoint c"
         done = run(*enter, "sh", "-c", f"""mount -t tmpfs -o size=1M none {disk} && cd {disk} &&
             {trainer} --epochs 1 && cp c {kept} && {trainer} --epochs 2 --resume c
             echo "exit code $?"; ls; cmp c {kept} && echo "as it was" """)

@@ -106,14 +106,14 @@ class MixedCommunicators(unittest.TestCase):
         with Hosts(2) as hosts:
             for algorithm in ("one_shot", "two_shot", "recursive_doubling", "ring", "tree", "double_tree", "hierarchical"):
                 with self.subTest(algorithm):
-                    self.passes(hosts, "all_reduce", "--sizes", "0,4,1000,1M", "-d", "float", "-o", "all", "-n", "2",
-                                "-w", "1", TUTTI_ALGO=algorithm)
+                    self.passes(hosts, "all_reduce", "--sizes", "0,4,1000,1M", "-n", "2", "-w", "0",
+                                TUTTI_ALGO=algorithm)
 
     def test_every_root_of_broadcast(self):
         with Hosts(2) as hosts:
             for algorithm in ("direct", "binomial", "chain", "double_tree"):
                 with self.subTest(algorithm):
-                    self.passes(hosts, "broadcast", "--sizes", "0,4,1000,1M", "-r", "all", "-n", "2", "-w", "1",
+                    self.passes(hosts, "broadcast", "--sizes", "0,4,1000,1M", "-r", "all", "-n", "2", "-w", "0",
                                 TUTTI_ALGO=algorithm)
 
     def test_three_hosts_with_ipv6_alone(self):

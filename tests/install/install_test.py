@@ -64,7 +64,7 @@ def main(root):
     tools = sorted(p.name for p in (prefix / "bin").glob("tutti-*"))
     assert {"tutti-run", "tutti-perf", "tutti-topo", "tutti-schedule"} <= set(tools), tools
     for tool in tools:
-        run(prefix / "bin" / tool, "--help", env=environment)
+        run(prefix / "bin" / tool, "--help")  # wherever the tree stands: each finds its library
     print(f"{len(names)} symbols, all tutti*; tools: {' '.join(tools)}")
 
 
