@@ -16,6 +16,12 @@ def reason_of(case):
     return (text or (match[1] if match else "no reason printed")).strip().splitlines()[0]
 
 
+def skips_inside(case):
+    """What a script of unittest skipped while it passed or failed as a whole."""
+    printed = (case.findtext("system-out") or "") + (case.findtext("system-err") or "")
+    return [(match[1], match[2]) for match in re.finditer(r"^(\w+) \(.*\.\.\. skipped ['\"](.*)['\"]$", printed, re.M)]
+
+
 def main(paths):
     passed, failed, skips = 0, [], collections.Counter()
     for path in paths:
@@ -32,6 +38,8 @@ def main(paths):
                 skips[f"{name}: {reason_of(case)}"] += 1
             else:
                 passed += 1
+            for test, reason in skips_inside(case):
+                skips[f"{name}, {test}: {reason}"] += 1
     for line in skips:
         print(f"skipped: {line}")
     for line in failed:

@@ -100,4 +100,4 @@ class Refuses(unittest.TestCase):
             self.assertIn("is not what the catalog says now", done.stderr)
 
 
-unittest.main(argv=sys.argv[:1])
+unittest.main(argv=sys.argv[:1], verbosity=2)
