@@ -74,7 +74,7 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("-f,--stepfactor", raw.factor, "Factor between sizes (2)");
   app.add_option("-i,--stepbytes", raw.step_bytes, "Bytes between sizes, instead of a factor");
   app.add_option("--sizes", raw.sizes, "These sizes only, separated by commas, instead of -b, -e, -f and -i");
-  app.add_option("-n,--iters", raw.iterations, "Timed iterations; auto (default): about 20 ms a size, 20 to 20000");
+  app.add_option("-n,--iters", raw.iterations, "Timed iterations; auto (default): about 20 ms a size, 20 to 200000");
   app.add_option("-w,--warmup_iters", raw.warmup, "Iterations before the timed ones (5)");
   app.add_option("-m,--agg_iters", raw.grouped, "Operations put into one group (1)");
   app.add_option("-d,--datatype", raw.type, "Element type, or all (float)");

@@ -83,7 +83,7 @@ std::string half_csv(const Options& options, const Result& result) {
 
 std::string iterations_text(const Options& options) {
   if (options.iterations > 0) return fmt::format("{} iterations", options.iterations);
-  return "20 to 20000 iterations (about 20 ms)";
+  return "20 to 200000 iterations (about 20 ms)";
 }
 
 size_t host_count(const Heading& heading) {

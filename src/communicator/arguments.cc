@@ -51,7 +51,8 @@ void check_rank(int rank, int size) {
 
 void check_count(size_t count, DataType type) {
   const size_t bytes_max = size_t(std::numeric_limits<int64_t>::max());
-  if (count > bytes_max / element_bytes(type))
+  size_t bytes = 0;  // a product is cheaper than a quotient
+  if (__builtin_mul_overflow(count, element_bytes(type), &bytes) || bytes > bytes_max)
     refuse(fmt::format("count is {}, which times {} bytes of {} exceeds 2^63", count, element_bytes(type), name(type)));
 }
 

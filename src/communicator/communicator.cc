@@ -41,7 +41,7 @@ bool Communicator::begin(Operation& operation, const Request& request) noexcept 
     const Plan& plan = plan_of(request);
     if (plan.shape.scratch != 0) reserve_scratch(plan);
     const Call& call = request.call;
-    Work work;
+    Work& work = operation.new_work();
     work.plan = &plan;
     work.input = request.input;
     work.output = request.output;

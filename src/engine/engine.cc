@@ -291,7 +291,7 @@ size_t Engine::scratch_bytes(const Plan& plan, int channels) const noexcept {
 }
 
 void Engine::start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept {
-  operation.work_ = work;
+  if (&work != &operation.work_) operation.work_ = work;
   operation.first_channel_ = first_channel;
   operation.channels_ = channels;
   operation.channels_done_ = 0;

@@ -45,6 +45,9 @@ struct WaitingOn {
 class Operation {
  public:
   const Work& work() const { return work_; }
+  // All defaults, to be filled in place and given to Engine::start: a copy of what has just been stored piece by piece
+  // would wait for the stores.
+  Work& new_work() { return work_ = Work{}; }
 
  private:
   friend class Engine;
