@@ -13,7 +13,10 @@ def reason_of(case):
     text = (skipped.get("message") or skipped.text or "") if skipped is not None else ""
     printed = case.findtext("system-out") or ""
     match = re.search(r"^skip(?:ped)?: *(.+)$", printed, re.M | re.I)
-    return (text or (match[1] if match else "no reason printed")).strip().splitlines()[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines and re.search(r":\d+$", lines[0]):  # where in the source; the words follow
+        del lines[0]
+    return lines[0] if lines else match[1] if match else "no reason printed"
 
 
 def skips_inside(case):

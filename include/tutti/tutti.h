@@ -47,8 +47,15 @@ typedef struct tuttiComm* tuttiComm_t;
 /* An ordered queue of operations: NULL (the calling thread) or one made by tuttiStreamCreate. */
 typedef struct tuttiStream* tuttiStream_t;
 
+/* In C++ an enumeration may hold only its named values unless its type is fixed; a wrong one from C shall be refused. */
+#ifdef __cplusplus
+#define TUTTI_ANY_INT : int
+#else
+#define TUTTI_ANY_INT
+#endif
+
 /* The first eight values are NCCL's. */
-typedef enum {
+typedef enum TUTTI_ANY_INT {
   tuttiSuccess = 0,
   tuttiDeviceError = 1,     /* a GPU or its driver refused */
   tuttiSystemError = 2,     /* the operating system refused; the sentence names the call and the reason */
@@ -64,7 +71,7 @@ typedef enum {
 } tuttiResult_t;
 
 /* Element types; the values are NCCL's. 8- and 16-bit floats are added in float32 within each reduction pass. */
-typedef enum {
+typedef enum TUTTI_ANY_INT {
   tuttiInt8 = 0, tuttiChar = 0,
   tuttiUint8 = 1,
   tuttiInt32 = 2, tuttiInt = 2,
@@ -82,7 +89,7 @@ typedef enum {
 
 /* Reduction operators; the values are NCCL's. Integers wrap around. Floating min and max return NaN if any input is
  * NaN, and order -0 before +0. Avg is the sum divided by the number of ranks; integers truncate towards zero. */
-typedef enum {
+typedef enum TUTTI_ANY_INT {
   tuttiSum = 0,
   tuttiProd = 1,
   tuttiMax = 2,
@@ -90,6 +97,7 @@ typedef enum {
   tuttiAvg = 4,
   tuttiNumOps = 5
 } tuttiRedOp_t;
+#undef TUTTI_ANY_INT
 
 #define TUTTI_UNIQUE_ID_BYTES 128
 /* Where the ranks of one job meet, and the job's secret key. Made on one rank, carried to the others by the caller

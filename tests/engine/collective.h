@@ -1,6 +1,7 @@
 // One collective call on all ranks of a simulated communicator: buffers, plans, and what must come out.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -131,7 +132,7 @@ class CollectiveBuffers {
   std::string wrong(int rank) const {
     const std::vector<std::byte>& memory = memory_[size_t(rank)];
     const std::vector<std::byte>& before = before_[size_t(rank)];
-    if (std::memcmp(memory.data() + output_at_, expected_.data(), bytes_) != 0) {
+    if (!std::equal(expected_.begin(), expected_.end(), memory.begin() + ptrdiff_t(output_at_))) {
       size_t i = 0;
       while (memory[output_at_ + i] == expected_[i]) ++i;
       return fmt::format("rank {}: element {} is wrong", rank, i / element_bytes(case_.type));

@@ -155,10 +155,9 @@ TEST_F(EngineTest, DividesWhereAStepFinishes) {
 
 TEST_F(EngineTest, KeepsChunksInScratch) {
   make(3, 300, 256);
-  const Shape shape{1, 1, 1, 1};
-  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1}, shape);
-  const Plan hold = plan_of({fold({}, scratch(0), 1, 0), fold(scratch(0), {}, 0, 1, 1)}, {0, 2}, shape);
-  const Plan recv = plan_of({fold({}, out(0), 1, 0)}, {1}, shape);
+  const Plan send = plan_of({fold(in(0), {}, 0, 1)}, {1});
+  const Plan hold = plan_of({fold({}, scratch(0), 1, 0), fold(scratch(0), {}, 0, 1, 1)}, {0, 2}, {1, 1, 1, 1});
+  const Plan recv = plan_of({fold({}, out(0), 1, 0)}, {1});
   const size_t scratch_bytes = simulation_->engine(1).scratch_bytes(hold, 2);
   EXPECT_EQ(scratch_bytes, 2 * 256u);
   alignas(64) std::byte memory[2 * 256];

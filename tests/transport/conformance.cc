@@ -58,6 +58,11 @@ class TransportConformance : public ::testing::TestWithParam<TransportCase> {
   size_t bytes_max_ = 0;
 };
 
+// What only some transports can do, and so only they are asked.
+class TransportThreads : public TransportConformance {};
+class TransportSleep : public TransportConformance {};
+class TransportSleepingThreads : public TransportConformance {};
+
 std::vector<std::byte> data_of(size_t bytes, uint64_t content) {
   std::vector<std::byte> data(bytes);
   fill(data.data(), bytes, content);
@@ -297,8 +302,7 @@ void flush_all(Transport& transport, Endpoint& endpoint) {
   while (endpoint.flush() == Status::again && now_ns() < deadline) transport.progress();
 }
 
-TEST_P(TransportConformance, TwoThreadsHammerBothWays) {
-  if (!GetParam().threads) GTEST_SKIP() << GetParam().name << " is driven by one thread";
+TEST_P(TransportThreads, TwoThreadsHammerBothWays) {
   constexpr uint64_t count = 3000;
   connect(2, 1);
   const auto run = [&](int rank) {
@@ -317,8 +321,7 @@ TEST_P(TransportConformance, TwoThreadsHammerBothWays) {
   run(0);
 }
 
-TEST_P(TransportConformance, AnArrivalWakesASleeperThatWasArmedBefore) {
-  if (!GetParam().sleeps) GTEST_SKIP() << GetParam().name << " has nothing to sleep on";
+TEST_P(TransportSleep, AnArrivalWakesASleeperThatWasArmedBefore) {
   connect(2, 1);
   std::array<pollfd, 16> fds{};
   EXPECT_EQ(transport(1).poll_fds({}), 0u);
@@ -345,8 +348,7 @@ TEST_P(TransportConformance, AnArrivalWakesASleeperThatWasArmedBefore) {
   EXPECT_TRUE(quiet) << "descriptors stay ready though nothing comes: a sleeper would spin";
 }
 
-TEST_P(TransportConformance, NoWakeUpIsLostOverManyHandshakes) {
-  if (!GetParam().sleeps || !GetParam().threads) GTEST_SKIP() << GetParam().name << " does not sleep in threads";
+TEST_P(TransportSleepingThreads, NoWakeUpIsLostOverManyHandshakes) {
   const uint64_t count = GetParam().handshakes;
   connect(2, 1);
   const auto run = [&](int rank) {
@@ -376,8 +378,7 @@ TEST_P(TransportConformance, NoWakeUpIsLostOverManyHandshakes) {
   run(0);
 }
 
-TEST_P(TransportConformance, ASenderWithoutRoomSleepsUntilThereIsSome) {
-  if (!GetParam().sleeps || !GetParam().threads) GTEST_SKIP() << GetParam().name << " does not sleep in threads";
+TEST_P(TransportSleepingThreads, ASenderWithoutRoomSleepsUntilThereIsSome) {
   constexpr uint64_t count = 1500;
   connect(2, 1);
   const Traffic traffic(21, bytes_max_);
@@ -392,8 +393,26 @@ TEST_P(TransportConformance, ASenderWithoutRoomSleepsUntilThereIsSome) {
   flush_all(transport(0), endpoint(0, 1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, TransportConformance, ::testing::ValuesIn(transport_cases()),
-                         [](const auto& tested) { return tested.param.name; });
+std::vector<TransportCase> cases_that(bool (*can)(const TransportCase&)) {
+  std::vector<TransportCase> cases = transport_cases();
+  std::erase_if(cases, [can](const TransportCase& c) { return !can(c); });
+  return cases;
+}
+
+std::string name_of(const ::testing::TestParamInfo<TransportCase>& tested) { return tested.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Of, TransportConformance, ::testing::ValuesIn(transport_cases()), name_of);
+
+INSTANTIATE_TEST_SUITE_P(Of, TransportThreads,
+                         ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.threads; })), name_of);
+INSTANTIATE_TEST_SUITE_P(Of, TransportSleep,
+                         ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.sleeps; })), name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Of, TransportSleepingThreads,
+    ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.threads && c.sleeps; })), name_of);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportThreads);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportSleep);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportSleepingThreads);
 
 }  // namespace
 }  // namespace tutti

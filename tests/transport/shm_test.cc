@@ -1,7 +1,6 @@
 // The shared-memory transport where it differs from others: layout, strangers, limits, what its data path never does.
 #include "transport/shm/shm.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -26,6 +25,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sanitizer.h"
 #include "transport/count_allocations.h"
 #include "transport/fake_bootstrap.h"
 #include "transport/shm/shm_endpoint.h"
@@ -65,10 +65,6 @@ int in_child(Body body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-bool sanitized() {
-  return ::dlsym(RTLD_DEFAULT, "__asan_init") != nullptr || ::dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr;
-}
-
 // One exchange of each way and size class between the ranks of one thread; false where something did not move.
 bool exchange(Endpoint& a, Endpoint& b, std::byte* buffer, size_t bytes) {
   size_t done = 0;
@@ -95,6 +91,7 @@ TEST(ShmDatapath, AllocatesNothing) {
 }
 
 TEST(ShmDatapath, MakesNoSystemCall) {
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer makes system calls of its own";
   const Transports transports = connected(2);
   std::vector<std::byte> buffer(65536);
   Endpoint &a = *transports[0]->endpoint(1, 0), &b = *transports[1]->endpoint(0, 0);
@@ -286,7 +283,7 @@ TEST(Shm, TooFewDescriptorsIsOneErrorWithTheRemedy) {
 }
 
 TEST(Shm, TooLittleAddressSpaceIsAnErrorWithTheRemedy) {
-  if (sanitized()) GTEST_SKIP() << "a sanitizer cannot run with a limit on address space";
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer cannot run with a limit on address space";
   const int result = in_child([] {
     ShmOptions options;
     options.slot_bytes = 64 << 20;

@@ -144,8 +144,8 @@ TEST(Tcp, AllRanksMaySendTwoOfTheLargestMessagesToAllBeforeAnyReceives) {
 TEST(Tcp, RanksThatSleepWhileAllSendFirstAreWokenToReadAhead) {
   constexpr int ranks = 3;
   const auto transports = connected_tcp(ranks, small_buffers(200'000));
-  std::vector<std::jthread> threads;
   std::atomic<int> sending = ranks;
+  std::vector<std::jthread> threads;
   for (int r = 0; r < ranks; ++r)
     threads.emplace_back([&, r] {
       Transport& transport = *transports[size_t(r)];
