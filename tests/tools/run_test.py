@@ -17,6 +17,11 @@ import unittest
 TUTTI_RUN = os.path.abspath(sys.argv[1])
 MARK = f"TUTTI_RUN_TEST_{os.getpid()}"  # in the environment of everything started here
 
+# Under nohup or in a background job signals arrive here ignored, and no shell can trap what it finds ignored.
+for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
+
 
 def run(*arguments, timeout=30, **more):
     return subprocess.run([TUTTI_RUN, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
