@@ -11,6 +11,7 @@ import tempfile
 
 build, source = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 here = source / "tests" / "install"
+os.environ.pop("LD_LIBRARY_PATH", None)  # meson's, which leads to the build tree
 
 
 def run(*command, **options):
@@ -51,7 +52,7 @@ def main(root):
     print("README's examples run on three ranks")
 
     cmake = root / "cmake-build"
-    run("cmake", "-S", here / "cmake_project", "-B", cmake, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "-G", "Ninja", "-S", here / "cmake_project", "-B", cmake, f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", cmake)
     assert "agree" in run(cmake / "user", env=environment)
     print("a CMake project runs")
