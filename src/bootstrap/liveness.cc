@@ -57,8 +57,8 @@ void Liveness::link_closed(int peer, TimeNs now) {
   const bool expected = link->second.closing || left_[size_t(peer)];
   const bool confirmed = link->second.confirmed;
   links_.erase(link);
-  if (!expected && !confirmed) suspect_[size_t(peer)] = true;
-  else if (!expected) blame(peer, "died: its control connection closed");
+  if (!expected && confirmed) blame(peer, "died: its control connection closed");
+  if (!expected && !confirmed && peer < rank_) suspect_[size_t(peer)] = true;  // a parent-to-be; a child comes again
   repair(now);
 }
 
@@ -82,7 +82,13 @@ void Liveness::heard(int peer, TimeNs now) {
 
 void Liveness::message(int peer, std::span<const std::byte> message, TimeNs now) {
   heard(peer, now);
-  if (const auto link = links_.find(peer); link != links_.end()) link->second.confirmed = true;
+  const auto link = links_.find(peer);
+  const bool first = link != links_.end() && !std::exchange(link->second.confirmed, true);
+  take(peer, message, now);
+  if (first) repair(now);  // old links may have waited for this one
+}
+
+void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
   ByteReader reader(message);
   switch (MessageType(reader.u8())) {
     case MessageType::alive: return;
@@ -179,9 +185,13 @@ void Liveness::repair(TimeNs now) {
   close_finished_links();
 }
 
+// A rank that stays keeps its old links until its new ones are sure. One that leaves is kept by others until theirs are,
+// and may be the only one they have told of their own leave: it closes its last link, or all once everyone has left.
 void Liveness::close_finished_links() {
-  const bool leaver = left_[size_t(rank_)];
-  if (!leaver && (dialing_ >= 0 || !expected_.empty())) return;
+  const auto settled = [this](const auto& link) { return link.second.confirmed || left_[size_t(link.first)]; };
+  const bool finished = left_[size_t(rank_)] ? links_.size() == 1 || lowest(false) == size_
+                                             : dialing_ < 0 && expected_.empty() && std::ranges::all_of(links_, settled);
+  if (!finished) return;
   for (auto link = links_.begin(); link != links_.end();) {
     if (!left_[size_t(link->first)]) {
       ++link;

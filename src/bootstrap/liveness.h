@@ -17,12 +17,13 @@
 //  - A rank that left is never blamed. "left" floods as a verdict does. Whoever lost its parent links to the nearest
 //    ancestor that has not left, else to the lowest rank that has not left: always towards a smaller number, hence a
 //    tree again. A new link begins with all that both ends know, so what flooded during the repair is not lost. Links
-//    to ranks that left are closed once the repair here is done; a leaver that waits for its links to close (a while)
-//    leaves no gap.
+//    to ranks that left are closed once the repair here is done and the first message has come over each new link,
+//    since until then the old one may be the only way by which a leave is told; a leaver that waits for its links to
+//    close (a while) leaves no gap. Leavers keep the links among themselves while those who stay need any of them.
 //  - A parent-to-be that refuses the connection and cannot be asked is taken for gone, not for dead: it may have
 //    left in the same moment. The same holds for a repaired link that ends before its first message: either end may
-//    have left, or changed its mind, between the connection and the word. So a death within the repair of a leave may go unnoticed here, if every neighbour of the
-//    dead rank has left too; an innocent rank is not blamed instead.
+//    have left, or changed its mind, between the connection and the word. So a death within the repair of a leave may
+//    go unnoticed here, if every neighbour of the dead rank has left too; an innocent rank is not blamed instead.
 #pragma once
 
 #include <cstddef>
@@ -99,6 +100,7 @@ class Liveness {
     bool closing = false;    // the peer has said that it closes this link, which it needs no more
     bool confirmed = false;  // of the start, or the peer has said something on it
   };
+  void take(int peer, std::span<const std::byte> message, TimeNs now);
   bool gone(int rank, bool with_suspects) const;
   int lowest(bool with_suspects) const;
   int parent_now(int rank, bool with_suspects, int lowest) const;

@@ -76,6 +76,14 @@ class Network {
     act(b);
   }
 
+  // The connection is there, but the one who asked for it has ended meanwhile.
+  void give_up_dial(int from, int to) {
+    nodes_[size_t(to)]->inbox[from].clear();
+    (*this)[to].link_opened(from, now_);
+    act(to);
+    hang_up(from, to);
+  }
+
   void hang_up(int from, int to) {
     Node& peer = *nodes_[size_t(to)];
     const auto box = peer.inbox.find(from);
@@ -111,6 +119,7 @@ class Network {
       for (const int peer : std::exchange(node.dials, {})) {
         if (random_() % 3 == 0) node.dials.insert(peer);
         else if (nodes_[size_t(peer)]->fate == Fate::dead) node.liveness.link_refused(peer, now_), act(rank);
+        else if (node.liveness.has_left(rank) && random_() % 2 == 0) give_up_dial(rank, peer);
         else open(rank, peer);
       }
     }
@@ -298,6 +307,22 @@ TEST(Liveness, ARepairedLinkThatEndsBeforeItsFirstWordIsNoDeath) {
   liveness.link_closed(3, 0);
   ASSERT_NE(liveness.verdict(), nullptr);
   EXPECT_EQ(liveness.verdict()->rank, 3);
+}
+
+// Rank 0 left; rank 2 dials its new parent 1 and leaves before its first word there. Rank 0 alone can tell it.
+TEST(Liveness, AnOldLinkStaysOpenUntilTheFirstWordOverTheNewOne) {
+  const auto leave_of = [](int rank) { return Bytes{std::byte{2}, std::byte(rank), {}, {}, {}}; };
+  Liveness liveness(1, 3, silence_ns, 0);
+  liveness.link_opened(0, 0);
+  liveness.message(0, leave_of(0), 0);
+  liveness.link_opened(2, 0);
+  EXPECT_TRUE(liveness.linked(0));
+  liveness.link_closed(2, 0);
+  EXPECT_TRUE(liveness.linked(0));
+  liveness.message(0, leave_of(2), 0);
+  EXPECT_FALSE(liveness.linked(0));
+  for (TimeNs now = 0; now < 3 * silence_ns; now += step_ns) liveness.tick(now);
+  EXPECT_EQ(liveness.verdict(), nullptr);
 }
 
 TEST(Liveness, ALinkOfTheStartThatEndsAtOnceIsADeath) {

@@ -13,6 +13,7 @@
 #include "base/types.h"
 #include "communicator/ranks.h"
 #include "reduce/reference.h"
+#include "sanitizer.h"
 
 namespace tutti {
 namespace {
@@ -21,6 +22,11 @@ using test::RanksOptions;
 
 constexpr std::byte guard{0xa5};
 const bool everything = std::getenv("TUTTI_TEST_EVERYTHING") != nullptr;
+
+// Under a sanitizer everything takes ten times as long: fewer numbers of ranks, all types on fewer, shorter buffers.
+constexpr int ranks_step = test::sanitized ? 4 : 1;
+constexpr int ranks_max_of_all_types = test::sanitized ? 1 : 4;
+constexpr size_t large_count = test::sanitized ? 500'011 : 5'000'011;
 
 // Small integers, whose sums and products of up to 9 ranks are exact in every type (float8e5m2 has three bits) in any
 // order: 0 and 1, or 0 and 2, for sums; powers of two for products, of which few are not 1.
@@ -137,8 +143,10 @@ class Collectives : public ::testing::TestWithParam<std::tuple<const char*, std:
 };
 
 TEST_P(Collectives, AgreeWithTheReferenceForOneToNineRanksAsThreads) {
-  for (int n = 1; n <= 9; ++n) {
-    test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) { check_everything(n, rank, comm, everything || n <= 4); });
+  for (int n = 1; n <= 9; n += ranks_step) {
+    test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) {
+      check_everything(n, rank, comm, everything || n <= ranks_max_of_all_types);
+    });
     if (HasFailure()) return;
   }
 }
@@ -167,8 +175,8 @@ TEST(CollectivesLarge, MoreThanOneChannelAndManyTilesGiveTheSameBits) {
     RanksOptions options;
     options.channels = channels;
     test::run_threads(3, options, [](int rank, tuttiComm_t comm) {
-      check_all_reduce(3, rank, comm, {DataType::float32, ReduceOp::sum, 5000011, false});
-      check_broadcast(3, rank, comm, DataType::uint8, 9000001, 1, false);
+      check_all_reduce(3, rank, comm, {DataType::float32, ReduceOp::sum, large_count, false});
+      check_broadcast(3, rank, comm, DataType::uint8, 2 * large_count, 1, false);
     });
   }
 }

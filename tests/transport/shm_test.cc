@@ -263,6 +263,7 @@ TEST(Shm, LeavesNothingBehind) {
 }
 
 TEST(Shm, TooFewDescriptorsIsOneErrorWithTheRemedy) {
+  if (test::address_sanitizer) GTEST_SKIP() << "UBSan opens a pipe to look at a vtable, and finds no descriptor";
   for (const int left : {4, 10, 18, 26}) {
     const int result = in_child([&] {
       const auto bootstraps = fake_bootstraps(4);
