@@ -82,7 +82,7 @@ void check_all_reduce(int n, int rank, tuttiComm_t comm, const Case& c) {
   const std::vector<uint8_t> expected = reference_reduce(c.type, c.op, inputs, c.op == ReduceOp::avg ? uint32_t(n) : 0);
 
   Guarded input(bytes, size * (c.count % 3)), output(bytes, size);
-  std::memcpy(input.data(), inputs[size_t(rank)].data(), bytes);
+  std::copy_n(reinterpret_cast<const std::byte*>(inputs[size_t(rank)].data()), bytes, input.data());
   std::byte* const target = c.in_place ? input.data() : output.data();
   ASSERT_EQ(tuttiAllReduce(input.data(), target, c.count, tuttiDataType_t(c.type), tuttiRedOp_t(c.op), comm, nullptr),
             tuttiSuccess)
@@ -100,7 +100,7 @@ void check_broadcast(int n, int rank, tuttiComm_t comm, DataType type, size_t co
   std::vector<std::byte> expected(bytes);
   for (size_t i = 0; i < bytes; ++i) expected[i] = std::byte(i * 31 + size_t(root) + size_t(n));
   Guarded input(bytes, 1), output(bytes, 3);
-  if (rank == root) std::memcpy(input.data(), expected.data(), bytes);
+  if (rank == root) std::copy(expected.begin(), expected.end(), input.data());
   std::byte* const target = in_place ? input.data() : output.data();
   const void* source = rank == root ? input.data() : in_place ? target : nullptr;
   ASSERT_EQ(tuttiBroadcast(source, target, count, tuttiDataType_t(type), root, comm, nullptr), tuttiSuccess)
