@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 
@@ -273,8 +274,14 @@ Host discover_host(std::string* xml) {
   // libraries that would start a driver or talk to a display inside the caller's process.
   for (const char* component : {"pci", "opencl", "gl"})
     hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
-  if (hwloc_topology_load(topology.get()) != 0)
-    throw system_error("cannot discover this machine (hwloc_topology_load)", errno);
+  {
+    // One at a time in a process: libudev, which hwloc asks, draws the key of its tables anew for each thread that
+    // comes first, also while another thread uses them.
+    static std::mutex libudev;
+    const std::lock_guard lock(libudev);
+    if (hwloc_topology_load(topology.get()) != 0)
+      throw system_error("cannot discover this machine (hwloc_topology_load)", errno);
+  }
   // With HWLOC_XMLFILE set, hwloc describes another machine than this one: then this one's kernel has nothing to add.
   if (hwloc_topology_is_thissystem(topology.get())) {
     allow_affinity(topology.get());
