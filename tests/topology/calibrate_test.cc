@@ -7,9 +7,8 @@
 #include <string>
 
 #include "base/clock.h"
-#include "topology/cost.h"
-
 #include "sanitizer.h"
+#include "topology/cost.h"
 
 namespace tutti {
 namespace {
