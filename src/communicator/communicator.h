@@ -105,13 +105,13 @@ class Communicator {
   std::string waiting_sentence(const Operation& operation, const WaitingOn& waiting) const;
 
   Log log_;
+  Doorbell doorbell_;  // outlives bootstrap_, whose thread rings it
   std::unique_ptr<Bootstrap> bootstrap_;
   int rank_;
   int size_;
   TimeNs timeout_ns_;
   bool left_ = false;
 
-  Doorbell doorbell_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<Endpoint*> endpoints_;  // [channel * size + peer]; the last channel is point to point's
   std::vector<const char*> transport_names_;

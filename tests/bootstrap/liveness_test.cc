@@ -11,11 +11,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "sanitizer.h"
+
 namespace tutti {
 namespace {
 
 constexpr TimeNs silence_ns = ns_per_s;
 constexpr TimeNs step_ns = 10 * ns_per_ms;
+constexpr unsigned seeds = test::sanitized ? 10 : 60;
 
 // All ranks of a job, their links, and a clock. Messages between two ranks arrive in order, after a random while.
 class Network {
@@ -204,7 +207,7 @@ TEST_P(LivenessOf, TheFirstVerdictReachesAllAndStays) {
 
 // Ranks leave one after another, in a random order and at random times, and their processes end.
 TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
-  for (unsigned seed = 0; seed < 40; ++seed) {
+  for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);
     Network network(GetParam(), seed);
     std::vector<int> order;
@@ -229,7 +232,7 @@ TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
 class LivenessOfThree : public LivenessOf {};
 
 TEST_P(LivenessOfThree, TheMendedTreeStillFindsTheDead) {
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);
     Network network(GetParam(), seed);
     std::vector<int> order;
@@ -258,7 +261,7 @@ TEST_P(LivenessOfThree, TheMendedTreeStillFindsTheDead) {
 
 // Leaves and one death in the same moments: whatever is seen, no innocent is blamed.
 TEST_P(LivenessOf, AmongLeavesADeathNeverBlamesAnother) {
-  for (unsigned seed = 0; seed < 60; ++seed) {
+  for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);
     Network network(GetParam(), seed);
     const int victim = int(random() % unsigned(GetParam()));
