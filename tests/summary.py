@@ -2,6 +2,8 @@
 """Adds up the JUnit results of several test runs: names what failed, gives the reason of every skip, and ends with
 the line 'N passed, N failed, N skipped'."""
 import collections
+import json
+import pathlib
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -25,6 +27,18 @@ def skips_inside(case):
     return [(match[1], match[2]) for match in re.finditer(r"^(\w+) \(.*\.\.\. skipped ['\"](.*)['\"]$", printed, re.M)]
 
 
+def failed_programs(path, root):
+    """Test programs that ended badly though none of their cases says so: a sanitizer's finding, a crash at the end."""
+    bad = [(suite.get("name"), case.get("name")) for suite in root.iter("testsuite") for case in suite.iter("testcase")
+           if case.find("failure") is not None or case.find("error") is not None]
+    for line in pathlib.Path(path.removesuffix(".junit.xml") + ".json").read_text().splitlines():
+        test = json.loads(line)
+        if test["result"] in ("OK", "SKIP", "EXPECTEDFAIL"):
+            continue
+        if not any(suite.startswith(f"tutti.{test['name']}.") or case == test["name"] for suite, case in bad):
+            yield f"{path.split('/')[0]}: {test['name']}: {test['result']}, exit status {test['returncode']}"
+
+
 def main(paths):
     passed, failed, skips = 0, [], collections.Counter()
     for path in paths:
@@ -43,6 +57,7 @@ def main(paths):
                 passed += 1
             for test, reason in skips_inside(case):
                 skips[f"{name}, {test}: {reason}"] += 1
+        failed += failed_programs(path, root)
     for line in skips:
         print(f"skipped: {line}")
     for line in failed:
