@@ -285,9 +285,12 @@ void Control::stop_relink() {
   for (Relink& relink : relinks_) relink.stop->store(true, std::memory_order_relaxed);  // pairs with dial's stop
 }
 
-// A parent left: connects to the next, on a thread of its own, since trying addresses takes its time.
+// A parent left: connects to the next, on a thread of its own, since trying addresses takes its time. Others may have
+// joined and left before this rank's joining thread has told of their addresses: then know() comes back to it.
 void Control::relink(int peer) {
   stop_relink();
+  unknown_parent_ = members_[size_t(peer)].addresses.empty() ? peer : -1;
+  if (unknown_parent_ >= 0) return;
   auto stop = std::make_shared<std::atomic<bool>>(false);
   const Secret secret{secret_.key, members_[size_t(peer)].identity, secret_.version};
   const Hello hello{Purpose::tree, uint32_t(rank_), uint32_t(size_), 0};
@@ -331,6 +334,8 @@ void Control::know(const Member& member) {
   const Lock lock(mutex_);
   members_[size_t(member.rank)] = member;
   liveness_.set_name(member.rank, member.describe());
+  if (member.rank == unknown_parent_ && !liveness_.has_left(member.rank) && !liveness_.linked(member.rank))
+    relink(member.rank);
 }
 
 Member Control::member(int rank) const {

@@ -137,6 +137,7 @@ class Control {
   std::map<uint64_t, Round> rounds_;                  // root only
   std::map<uint64_t, std::vector<Bytes>> results_;    // not yet fetched
   std::vector<Relink> relinks_;
+  int unknown_parent_ = -1;  // to be dialled as soon as its addresses are known
   std::thread thread_;
 };
 

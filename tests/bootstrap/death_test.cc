@@ -151,6 +151,28 @@ TEST(Death, AmongThoseWhoStayADeathIsSeenAfterOthersLeft) {
   }
 }
 
+// Ranks that leave as soon as they have joined are gone before others know all members; those still find each other.
+TEST(Death, ALeaveRightAfterTheJoinCutsNobodyOff) {
+  for (int i = 0; i < 20; ++i) {
+    Job job(7, 2 * ns_per_s, [](Process& self, Bootstrap& bootstrap) -> std::string {
+      if (bootstrap.rank() == 0 || bootstrap.rank() == 2) {
+        bootstrap.leave();
+        return "left";
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      self.say("well\n");
+      return say_verdict(bootstrap);
+    });
+    for (const int rank : {1, 3, 4, 5, 6}) EXPECT_EQ(job[rank].line(), "well") << rank;
+    job[1].send(SIGKILL);
+    for (const int rank : {3, 4, 5, 6}) {
+      const Heard heard = hear(job[rank]);
+      EXPECT_EQ(heard.rank, 1) << "rank " << rank << ": " << heard.sentence;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 TEST(Death, LeavingAllAtOnceIsQuickAndNoDeath) {
   Job job(8, 10 * ns_per_s, [](Process&, Bootstrap& bootstrap) {
     bootstrap.leave();
