@@ -52,13 +52,13 @@ def prepare(room):
         elif source.is_file():
             target.unlink(missing_ok=True)
             shutil.copy(source, target)
-    run("git", "clone", "-q", "--no-hardlinks", SOURCE, room / "root" / "tutti")
+    run("git", "clone", "-q", "--no-hardlinks", SOURCE, room / "tutti")
 
 
 def environment_inside():
     kept = {name: value for name, value in os.environ.items()
             if name.lower().endswith("_proxy") or name in ("TUTTI_TEST_JOBS", "CCACHE_NOHASHDIR", "TERM")}
-    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", **kept}
+    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", **kept}
 
 
 def work_inside(room, commands):
@@ -76,7 +76,7 @@ def work_inside(room, commands):
     for command in commands:
         say(f"./dev {command}")
         begin = time.monotonic()
-        done = subprocess.run(["chroot", room, "/bin/bash", "-c", f"cd /root/tutti && ./dev {command}"], env=environment,
+        done = subprocess.run(["chroot", room, "/bin/bash", "-c", f"cd /tutti && ./dev {command}"], env=environment,
                               check=False)
         say(f"./dev {command} ended with exit code {done.returncode} after {time.monotonic() - begin:.0f} s")
         if done.returncode != 0:

@@ -14,12 +14,13 @@ ARROWS = {
     "schedule": {"base"},
     "algorithms": {"base", "schedule"},
     "topology": {"base", "schedule", "algorithms"},
+    "memory": {"base"},
     "bootstrap": {"base"},
-    "transport": {"base", "reduce", "bootstrap"},
+    "transport": {"base", "reduce", "memory", "bootstrap"},
     "cuda_kernels": {"base", "reduce", "schedule", "algorithms"},
     "engine": {"base", "reduce", "schedule", "algorithms", "topology", "transport", "cuda_kernels"},
-    "communicator": {"base", "reduce", "schedule", "algorithms", "topology", "transport", "bootstrap", "cuda_kernels",
-                     "engine"},
+    "communicator": {"base", "reduce", "schedule", "algorithms", "topology", "memory", "transport", "bootstrap",
+                     "cuda_kernels", "engine"},
 }
 # Libraries whose headers stand in a folder, as rooms do.
 LIBRARIES = {"hwy", "fmt", "nlohmann", "gtest"}

@@ -149,7 +149,8 @@ void add_all() {
         add({DataType::float32, ReduceOp::sum, n_inputs, level, store});
       for (const DataTypeInfo& row : data_types)
         for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max})
-          if (row.type != DataType::float32 || op != ReduceOp::sum) add({row.type, op, 2, level, store});
+          if (defined(op, row.type) && (row.type != DataType::float32 || op != ReduceOp::sum))
+            add({row.type, op, 2, level, store});
     }
 }
 

@@ -97,6 +97,7 @@ class Measurement {
       case Operation::broadcast: MPI_Bcast(recv, count, mpi_type(what.type), what.root, MPI_COMM_WORLD); return;
       case Operation::barrier: MPI_Barrier(MPI_COMM_WORLD); return;
       case Operation::sendrecv: break;
+      default: throw UsageError("mpi_perf measures all_reduce, broadcast, sendrecv and barrier only");
     }
     MPI_Sendrecv(send, count, mpi_type(what.type), (rank_ + 1) % ranks_, 0, recv, count, mpi_type(what.type),
                  (rank_ + ranks_ - 1) % ranks_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

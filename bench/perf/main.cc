@@ -23,7 +23,7 @@ bool speaks() {
   return tuttiEnvRank(&rank, nullptr, nullptr) != tuttiSuccess || rank == 0;
 }
 
-// All ranks find the same fault, and the first to leave makes a launcher end the others: rank 0 gets the time to say it.
+// All ranks find the same fault, and the first to leave makes a launcher end the others: rank 0 gets time to say it.
 int refuse(const char* sentence) {
   if (speaks()) fmt::print(stderr, "tutti-perf: {}\n", sentence);
   else std::this_thread::sleep_for(std::chrono::seconds(1));

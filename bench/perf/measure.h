@@ -5,6 +5,7 @@
 #include "bench/perf/pattern.h"
 #include "bench/perf/rank.h"
 #include "bench/perf/report.h"
+#include "schedule/collective.h"
 
 namespace tutti::perf {
 
@@ -24,6 +25,24 @@ class Measurement {
     std::byte* send;
     std::byte* recv;
   };
+  // The blocks of a rank's buffer of all of them, in elements.
+  struct Blocks {
+    std::vector<size_t> counts, firsts;
+  };
+  // This rank's parts of the buffers, and where its own block begins.
+  struct Parts {
+    Part input, output;
+    size_t block_bytes, own_at;
+    bool one_buffer(bool in_place) const { return in_place && input != Part::none && output != Part::none; }
+    // In place, the output is a block of the send buffer, not the input one of the receive buffer.
+    bool in_send(bool in_place) const { return one_buffer(in_place) && output == Part::own; }
+  };
+  Parts parts_of(const Case& what) const;
+  Blocks blocks_of(const Case& what, int rank) const;
+  void call_v_form(const Case& what, const Place& place);
+  Period input_of(const Case& what, int rank, uint64_t seed) const;
+  Period result_of(const Case& what, uint64_t seed) const;
+  size_t count_wrong_output(const Case& what, std::span<const std::byte> output, uint64_t seed);
   Place prepare(const Case& what, bool in_place, uint64_t seed);
   void call(const Case& what, const Place& place);
   void call_grouped(const Case& what, const Place& place);
@@ -36,7 +55,9 @@ class Measurement {
 
   const Options& options_;
   Rank& rank_;
+  Meaning means_;
   WatchedBuffer send_, recv_;
+  Blocks blocks_;  // of the case that was prepared last, on this rank
   int64_t wrong_here_ = 0;
 };
 

@@ -9,6 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "schedule/collective.h"
+
 namespace tutti::perf {
 namespace {
 
@@ -25,10 +27,32 @@ constexpr std::array types_table = std::to_array<Type>({
     {tuttiBfloat16, "bfloat16", "", 2, 8, 7, true},
     {tuttiFloat8e4m3, "fp8_e4m3", "float8e4m3", 1, 4, 3, true},
     {tuttiFloat8e5m2, "fp8_e5m2", "float8e5m2", 1, 5, 2, true},
+    {tuttiBool, "bool", "", 1, 0, 0, false},
+    {tuttiInt16, "int16", "", 2, 0, 0, true},
+    {tuttiUint16, "uint16", "", 2, 0, 0, false},
+    {tuttiComplex64, "complex64", "", 8, 8, 23, false},
+    {tuttiComplex128, "complex128", "", 16, 11, 52, false},
+    {tuttiFloat32Int32, "float32_int32", "", 8, 8, 23, true},
+    {tuttiFloat64Int64, "float64_int64", "", 16, 11, 52, true},
+    {tuttiInt32Int32, "int32_int32", "", 8, 0, 0, true},
+    {tuttiInt64Int64, "int64_int64", "", 16, 0, 0, true},
 });
 constexpr std::array operators_table = std::to_array<Operator>(
-    {{tuttiSum, "sum"}, {tuttiProd, "prod"}, {tuttiMax, "max"}, {tuttiMin, "min"}, {tuttiAvg, "avg"}});
-constexpr std::array<std::string_view, 4> operation_names = {"all_reduce", "broadcast", "sendrecv", "barrier"};
+    {{tuttiSum, "sum"}, {tuttiProd, "prod"}, {tuttiMax, "max"}, {tuttiMin, "min"}, {tuttiAvg, "avg"},
+     {tuttiBand, "band"}, {tuttiBor, "bor"}, {tuttiBxor, "bxor"}, {tuttiLand, "land"}, {tuttiLor, "lor"},
+     {tuttiMinloc, "minloc"}, {tuttiMaxloc, "maxloc"}});
+constexpr std::array<std::string_view, 17> operation_names = {
+    "all_reduce", "broadcast", "sendrecv", "barrier", "reduce", "all_gather", "reduce_scatter", "gather", "scatter",
+    "alltoall",   "scan",      "exscan",   "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "alltoall_v"};
+constexpr std::array<Collective, 17> operation_collectives = {
+    Collective::all_reduce, Collective::broadcast,  Collective::none,           Collective::barrier,
+    Collective::reduce,     Collective::all_gather, Collective::reduce_scatter, Collective::gather,
+    Collective::scatter,    Collective::all_to_all, Collective::scan,           Collective::exscan,
+    Collective::all_gather_v, Collective::reduce_scatter_v, Collective::gather_v, Collective::scatter_v,
+    Collective::all_to_all_v};
+constexpr std::string_view operations_text =
+    "all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, alltoall, scan, exscan, sendrecv, "
+    "barrier, all_gather_v, reduce_scatter_v, gather_v, scatter_v or alltoall_v";
 
 constexpr size_t cases_max = 100'000;
 
@@ -36,7 +60,9 @@ constexpr const char* footer =
     "Ranks come from the launcher (tutti-run, mpirun, srun, torchrun), from --local N (N processes started here) or\n"
     "from -t N (N threads of this process; under a launcher, of each process).\n\n"
     "Sizes take K, M and G (powers of 1024). Times are of one operation, the greatest mean of all ranks (see -a);\n"
-    "algbw is size / time; busbw is algbw times 2(n-1)/n for all_reduce and times 1 for the others. Each case is\n"
+    "algbw is size / time, the size being all ranks' blocks together; busbw is algbw times 2(n-1)/n for all_reduce,\n"
+    "(n-1)/n for the collectives of blocks and 1 for the others. Blocks of the\n"
+    "v-forms are as 1 to 2 to 3 ... to n. Each case is\n"
     "checked on every rank, element by element; the exit code is 1 if anything was wrong, 2 for a wrong command line,\n"
     "3 if the library failed.\n\n"
     "  tutti-run -n 4 tutti-perf all_reduce -b 8 -e 64M -f 2\n"
@@ -61,14 +87,14 @@ constexpr std::array refused_table = std::to_array<Refused>({
 struct Raw {
   std::string operation, min_bytes, max_bytes, step_bytes, factor, sizes, type = "float", op = "sum", root = "0";
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
-  std::string warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
+  std::string determinism, warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
   std::array<std::string, refused_table.size()> refused;
   bool bind = false, line_exchange = false, stream = false, percentiles = false;
   std::string json_file, csv_file, plot_file;
 };
 
 void declare(CLI::App& app, Raw& raw) {
-  app.add_option("collective", raw.operation, "all_reduce, broadcast, sendrecv or barrier")->required();
+  app.add_option("collective", raw.operation, std::string(operations_text))->required();
   app.add_option("-b,--minbytes", raw.min_bytes, "Smallest size (8)");
   app.add_option("-e,--maxbytes", raw.max_bytes, "Greatest size (64M)");
   app.add_option("-f,--stepfactor", raw.factor, "Factor between sizes (2)");
@@ -78,8 +104,9 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("-w,--warmup_iters", raw.warmup, "Iterations before the timed ones (5)");
   app.add_option("-m,--agg_iters", raw.grouped, "Operations put into one group (1)");
   app.add_option("-d,--datatype", raw.type, "Element type, or all (float)");
-  app.add_option("-o,--op", raw.op, "sum, prod, max, min, avg, or all (sum)");
-  app.add_option("-r,--root", raw.root, "Root of broadcast, or all (0)");
+  app.add_option("-o,--op", raw.op,
+                 "Operator: sum, prod, max, min, avg, band, … , maxloc; or all that the type has (sum)");
+  app.add_option("-r,--root", raw.root, "Root of broadcast, reduce, gather and scatter, or all (0)");
   app.add_option("-c,--check", raw.checks, "Checked runs of each case; 0: none (1)");
   app.add_option("-a,--average", raw.average, "Which rank's time: 0 rank 0, 1 mean, 2 min, 3 max (3)");
   app.add_option("-p,--parallel_init", raw.parallel_init, "0 or 1; the set-up is always parallel");
@@ -89,6 +116,7 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_flag("--stream", raw.stream, "Enqueue on a host stream instead of calling on the rank's own thread");
   app.add_option("-z,--blocking", raw.blocking, "With --stream, 1: wait for each operation (0)");
   app.add_option("-T,--timeout", raw.timeout, "Deadline of an operation in seconds; 0: the library's");
+  app.add_option("--determinism", raw.determinism, "bitwise or strict; the library's where not given");
   app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of iterations (greatest of all ranks)");
   app.add_flag("--line-exchange", raw.line_exchange, "First measure how fast two cores exchange a cache line");
   app.add_option("-J,--json", raw.json_file, "Write the results as JSON")->type_name("FILE");
@@ -153,9 +181,12 @@ void read_sizes(const Raw& raw, Options& options) {
 }
 
 void read_names(const Raw& raw, Options& options) {
-  const auto found = std::find(operation_names.begin(), operation_names.end(), raw.operation);
+  const std::string_view wanted = raw.operation == "all_to_all"     ? "alltoall"
+                                  : raw.operation == "all_to_all_v" ? "alltoall_v"
+                                                                    : std::string_view(raw.operation);
+  const auto found = std::find(operation_names.begin(), operation_names.end(), wanted);
   if (found == operation_names.end())
-    throw UsageError(fmt::format("collective {}: none of all_reduce, broadcast, sendrecv, barrier", raw.operation));
+    throw UsageError(fmt::format("collective {}: not {}", raw.operation, operations_text));
   options.operation = Operation(found - operation_names.begin());
   for (const Type& type : all_types())
     if (raw.type == "all" || raw.type == type.name || (raw.type == type.other_name && !raw.type.empty()))
@@ -164,6 +195,10 @@ void read_names(const Raw& raw, Options& options) {
   for (const Operator& op : all_operators())
     if (raw.op == "all" || raw.op == op.name) options.operators.push_back(op);
   if (options.operators.empty()) refuse("-o", raw.op, "none of " + names_of(all_operators()));
+  constexpr std::array<std::string_view, 2> modes = {"bitwise", "strict"};
+  const auto mode = std::find(modes.begin(), modes.end(), raw.determinism);
+  if (mode != modes.end()) options.determinism = int(mode - modes.begin());
+  else if (!raw.determinism.empty()) refuse("--determinism", raw.determinism, "neither bitwise nor strict");
   options.root = raw.root == "all" ? -1 : int(number("-r", raw.root, -1, 1 << 20));
 }
 
@@ -246,24 +281,33 @@ std::optional<Options> parse_options(int argc, const char* const* argv, std::str
   return understand(raw);
 }
 
+Collective collective_of(Operation operation) { return operation_collectives[size_t(operation)]; }
+
 std::vector<Case> make_cases(const Options& options, int ranks) {
   if (options.operation == Operation::barrier) return {Case{}};
-  if (options.operation == Operation::broadcast && options.root >= ranks)
+  const Meaning means = meaning(collective_of(options.operation));
+  const bool reduces = means.reduces, rooted = means.rooted;
+  if (rooted && options.root >= ranks)
     throw UsageError(fmt::format("-r {}: there are ranks 0 to {} only", options.root, ranks - 1));
-  const bool reduces = options.operation == Operation::all_reduce;
-  const bool rooted = options.operation == Operation::broadcast;
+  const bool even = means.blocks && !is_v_form(collective_of(options.operation));
+  const size_t blocks = even ? size_t(ranks) : 1;
   std::vector<Case> cases;
   for (const Type& type : options.types) {
     const std::vector<size_t> sizes = sizes_of(options, type.bytes);
-    for (size_t o = 0; o < (reduces ? options.operators.size() : 1); ++o)
+    for (size_t o = 0; o < (reduces ? options.operators.size() : 1); ++o) {
+      if (reduces && !defined(options.operators[o], type)) continue;
       for (int root = 0; root < (rooted && options.root < 0 ? ranks : 1); ++root)
         for (const size_t bytes : sizes) {
-          Case one{bytes, bytes / type.bytes, type, std::nullopt, -1};
+          const size_t count = bytes / type.bytes / blocks;
+          Case one{count * type.bytes * blocks, count, type, std::nullopt, -1};
           if (reduces) one.op = options.operators[o];
           if (rooted) one.root = options.root < 0 ? root : options.root;
           cases.push_back(one);
         }
+    }
   }
+  if (cases.empty())
+    throw UsageError(fmt::format("-o {}: type {} does not have it", options.operators[0].name, options.types[0].name));
   return cases;
 }
 

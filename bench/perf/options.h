@@ -12,12 +12,22 @@
 
 #include <tutti/tutti.h>
 
+#include "base/signature.h"
+#include "base/types.h"
+
 namespace tutti::perf {
 
-enum class Operation { all_reduce, broadcast, sendrecv, barrier };
+enum class Operation {
+  all_reduce, broadcast, sendrecv, barrier, reduce, all_gather, reduce_scatter, gather, scatter, alltoall, scan, exscan,
+  all_gather_v, reduce_scatter_v, gather_v, scatter_v, alltoall_v
+};
+// As nccl-tests names it.
 std::string_view name(Operation operation);
+// What the library calls it; none for sendrecv.
+Collective collective_of(Operation operation);
 
-// An element type under nccl-tests' name (float, half, …); Tutti's own names (float32, …) are understood too.
+// An element type under nccl-tests' name (float, half, …); Tutti's own names (float32, …) are understood too. Of complex
+// numbers and of pairs, what is said beyond the size is said of the first part.
 struct Type {
   tuttiDataType_t type;
   std::string_view name;
@@ -25,6 +35,10 @@ struct Type {
   size_t bytes;
   int exponent_bits, mantissa_bits;  // 0, 0 for integers
   bool is_signed;
+
+  Family family() const { return tutti::family(DataType(type)); }
+  // Of the first part.
+  size_t part_bytes() const { return family() == Family::complex || family() == Family::pair ? bytes / 2 : bytes; }
 };
 std::span<const Type> all_types();
 
@@ -33,6 +47,9 @@ struct Operator {
   std::string_view name;
 };
 std::span<const Operator> all_operators();
+inline bool defined(const Operator& op, const Type& type) {
+  return tutti::defined(ReduceOp(op.op), DataType(type.type));
+}
 
 // Which of the ranks' times is reported: nccl-tests' -a.
 enum class Average { rank_0 = 0, mean = 1, min = 2, max = 3 };
@@ -53,6 +70,7 @@ struct Options {
   int threads = 1, local = 0;  // local 0: from the environment
   bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
   int timeout_s = 0;  // 0: the library's default
+  int determinism = -1;  // a tuttiDeterminism_t; -1: the library's
   std::string json_file, csv_file, plot_file;
   double line_exchange_ns = 0;  // of the machine, measured before the ranks start; 0: not
 };

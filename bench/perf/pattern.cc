@@ -23,7 +23,7 @@ uint64_t mixed(uint64_t seed, uint64_t rank, uint64_t index) {
 // Up to this, the type holds every whole number.
 int64_t exact_max(const Type& type) {
   if (type.mantissa_bits > 0) return int64_t{1} << std::min(type.mantissa_bits + 1, 40);
-  return std::min<int64_t>((int64_t{1} << (std::min<size_t>(type.bytes, 4) * 8 - 1)) - 1, int64_t{1} << 30);
+  return std::min<int64_t>((int64_t{1} << (std::min<size_t>(type.part_bytes(), 4) * 8 - 1)) - 1, int64_t{1} << 30);
 }
 
 // From -limit (0 for unsigned types) to limit.
@@ -62,6 +62,7 @@ int64_t avg_value(const Type& type, int64_t ranks, int64_t rank, uint64_t seed, 
 
 int64_t value_of(const Type& type, tuttiRedOp_t op, int ranks, int rank, uint64_t seed, uint64_t index) {
   const uint64_t random = mixed(seed, uint64_t(rank), index);
+  if (type.family() == Family::boolean) return int64_t(random & 1);
   if (op == tuttiSum) return sum_value(type, ranks, rank, random, index);
   if (op == tuttiProd) return prod_value(type, ranks, rank, random);
   if (op == tuttiAvg) return avg_value(type, ranks, rank, seed, index);
@@ -79,41 +80,70 @@ void encode_float(const Type& type, int64_t value, std::byte* element) {
     const int bias = (1 << (type.exponent_bits - 1)) - 1;
     bits = uint64_t(exponent + bias) << type.mantissa_bits | mantissa;
   }
-  if (value < 0) bits |= uint64_t{1} << (type.bytes * 8 - 1);
-  std::memcpy(element, &bits, type.bytes);
+  if (value < 0) bits |= uint64_t{1} << (type.part_bytes() * 8 - 1);
+  std::memcpy(element, &bits, type.part_bytes());
+}
+
+// What two values give; unsigned, so that they may wrap.
+uint64_t joined(tuttiRedOp_t op, uint64_t a, uint64_t b) {
+  switch (op) {
+    case tuttiProd: return a * b;
+    case tuttiMax:
+    case tuttiMaxloc: return uint64_t(std::max(int64_t(a), int64_t(b)));
+    case tuttiMin:
+    case tuttiMinloc: return uint64_t(std::min(int64_t(a), int64_t(b)));
+    case tuttiBand: return a & b;
+    case tuttiBor: return a | b;
+    case tuttiBxor: return a ^ b;
+    case tuttiLand: return a != 0 && b != 0;
+    case tuttiLor: return a != 0 || b != 0;
+    default: return a + b;
+  }
 }
 
 }  // namespace
 
-void encode(const Type& type, int64_t value, std::byte* element) {
+void encode(const Type& type, int64_t value, int64_t second, std::byte* element) {
   static_assert(std::endian::native == std::endian::little);
-  if (type.mantissa_bits > 0) return encode_float(type, value, element);
-  std::memcpy(element, &value, type.bytes);
+  const size_t part = type.part_bytes();
+  if (type.family() == Family::boolean) value = value != 0;
+  if (type.mantissa_bits > 0) encode_float(type, value, element);
+  else std::memcpy(element, &value, part);
+  if (type.family() == Family::complex) encode_float(type, second, element + part);
+  if (type.family() == Family::pair) std::memcpy(element + part, &second, part);
 }
 
 Period input_period(const Type& type, const std::optional<Operator>& op, int ranks, int rank, uint64_t seed) {
   Period result(period * type.bytes);
   for (size_t i = 0; i < period; ++i) {
     const uint64_t random = mixed(seed, uint64_t(rank), i);
-    if (op) encode(type, value_of(type, op->op, ranks, rank, seed, i), &result[i * type.bytes]);
-    else std::memcpy(&result[i * type.bytes], &random, type.bytes);
+    std::byte* const element = &result[i * type.bytes];
+    if (op)
+      encode(type, value_of(type, op->op, ranks, rank, seed, i), type.family() == Family::pair ? rank : 0, element);
+    else std::memcpy(element, &random, std::min(sizeof random, type.bytes));
   }
   return result;
 }
 
-Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed) {
+Period shifted(const Period& period_bytes, size_t first, size_t element_bytes) {
+  Period result = period_bytes;
+  std::rotate(result.begin(), result.begin() + long(first % period * element_bytes), result.end());
+  return result;
+}
+
+Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed, int joined_ranks) {
   Period result(period * type.bytes);
   for (size_t i = 0; i < period; ++i) {
-    uint64_t value = uint64_t(value_of(type, op.op, ranks, 0, seed, i));  // unsigned, so that it may wrap
-    for (int rank = 1; rank < ranks; ++rank) {
-      const int64_t other = value_of(type, op.op, ranks, rank, seed, i);
-      if (op.op == tuttiProd) value *= uint64_t(other);
-      else if (op.op == tuttiMax) value = uint64_t(std::max(int64_t(value), other));
-      else if (op.op == tuttiMin) value = uint64_t(std::min(int64_t(value), other));
-      else value += uint64_t(other);
+    uint64_t value = uint64_t(value_of(type, op.op, ranks, 0, seed, i));
+    int64_t first = 0;  // the first rank that has the least or greatest value
+    for (int rank = 1; rank < joined_ranks; ++rank) {
+      const uint64_t before = value;
+      value = joined(op.op, value, uint64_t(value_of(type, op.op, ranks, rank, seed, i)));
+      if (type.family() == Family::pair && value != before) first = rank;
     }
-    const int64_t whole = op.op == tuttiAvg ? int64_t(value) / ranks : int64_t(value);
-    encode(type, whole, &result[i * type.bytes]);
+    if (op.op == tuttiAvg) value = uint64_t(int64_t(value) / joined_ranks);
+    if (op.op == tuttiLand || op.op == tuttiLor) value = value != 0;
+    encode(type, int64_t(value), first, &result[i * type.bytes]);
   }
   return result;
 }

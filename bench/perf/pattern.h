@@ -22,12 +22,20 @@ using Period = std::vector<std::byte>;
 
 // What `rank` of `ranks` puts in, in run `seed`. Without an operator: any bytes.
 Period input_period(const Type& type, const std::optional<Operator>& op, int ranks, int rank, uint64_t seed);
-// What a reduction over all ranks gives.
-Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed);
+// What a reduction over all ranks gives, or over the first `joined` of them. Means are exact of all ranks only.
+Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed, int joined);
+inline Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed) {
+  return reduced_period(type, op, ranks, seed, ranks);
+}
 
-// The whole number `value` as an element. Exact only for what the type can hold; integers wrap.
-void encode(const Type& type, int64_t value, std::byte* element);
+// The period as it is from element `first` of a buffer on.
+Period shifted(const Period& period_bytes, size_t first, size_t element_bytes);
 
+// The whole number `value` as an element, beside `second` as imaginary part or index. Exact only for what the type can
+// hold; integers wrap; bool is 0 or 1.
+void encode(const Type& type, int64_t value, int64_t second, std::byte* element);
+
+// A buffer's bytes, one period after the other.
 void fill(std::span<std::byte> buffer, const Period& period_bytes);
 // Elements of `element_bytes` that differ.
 size_t count_wrong(std::span<const std::byte> buffer, const Period& period_bytes, size_t element_bytes);

@@ -8,8 +8,7 @@
 
 namespace tutti::perf {
 
-void check(tuttiResult_t result, const char* call, tuttiComm_t comm) {
-  if (result == tuttiSuccess) return;
+void refuse(tuttiResult_t result, const char* call, tuttiComm_t comm) {
   const std::string sentence = tuttiGetLastError(comm);
   throw LibraryError(fmt::format("{}: {}{}{}", call, tuttiGetErrorString(result), sentence.empty() ? "" : ": ",
                                  sentence));

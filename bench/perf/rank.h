@@ -16,8 +16,11 @@ struct LibraryError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+[[noreturn]] void refuse(tuttiResult_t result, const char* call, tuttiComm_t comm);
 // Throws LibraryError unless `result` is tuttiSuccess.
-void check(tuttiResult_t result, const char* call, tuttiComm_t comm = nullptr);
+inline void check(tuttiResult_t result, const char* call, tuttiComm_t comm = nullptr) {
+  if (result != tuttiSuccess) [[unlikely]] refuse(result, call, comm);
+}
 
 // Owns a communicator and, where wanted, a stream. One thread uses it.
 class Rank {

@@ -31,6 +31,7 @@ using Join = std::function<tuttiComm_t(int thread)>;
 tuttiConfig_t config_of(const Options& options) {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   if (options.timeout_s > 0) config.timeout_ms = options.timeout_s * 1000;
+  config.determinism = options.determinism;
   return config;
 }
 

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "schedule/collective.h"
 #include "tools/plot.h"
 
 namespace tutti::perf {
@@ -95,7 +96,8 @@ size_t host_count(const Heading& heading) {
 }  // namespace
 
 double bus_factor(Operation operation, int ranks) {
-  return operation == Operation::all_reduce ? 2.0 * (ranks - 1) / ranks : 1.0;
+  if (operation == Operation::all_reduce) return 2.0 * (ranks - 1) / ranks;
+  return meaning(collective_of(operation)).blocks ? double(ranks - 1) / ranks : 1.0;
 }
 
 void rate(Result& result, Operation operation, size_t bytes, int ranks) {

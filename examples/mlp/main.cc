@@ -95,7 +95,8 @@ tutti::Communicator join() {
 
 void run(const Arguments& arguments) {
   tutti::Communicator communicator = join();
-  const mlp::Dataset training = mlp::load_mnist(arguments.data, "train"), test = mlp::load_mnist(arguments.data, "t10k");
+  const mlp::Dataset training = mlp::load_mnist(arguments.data, "train"),
+                     test = mlp::load_mnist(arguments.data, "t10k");
   const int ranks = communicator.size();
   if (communicator.rank() == 0)
     for (const std::string& path : {arguments.json, arguments.plot, arguments.train.checkpoint})

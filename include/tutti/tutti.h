@@ -70,7 +70,8 @@ typedef enum TUTTI_ANY_INT {
   tuttiUnsupported = 11     /* a valid request that this build or machine cannot serve */
 } tuttiResult_t;
 
-/* Element types; the values are NCCL's. 8- and 16-bit floats are added in float32 within each reduction pass. */
+/* Element types; the values up to 11 are NCCL's. 8- and 16-bit floats are added in float32 within each reduction pass.
+ * More types, of any size, are made by tuttiTypeCreate. */
 typedef enum TUTTI_ANY_INT {
   tuttiInt8 = 0, tuttiChar = 0,
   tuttiUint8 = 1,
@@ -84,20 +85,69 @@ typedef enum TUTTI_ANY_INT {
   tuttiBfloat16 = 9,
   tuttiFloat8e4m3 = 10, /* OCP E4M3: no infinity, overflow saturates to +-448 */
   tuttiFloat8e5m2 = 11, /* OCP E5M2: infinities, overflow saturates to +-57344 unless an input was infinite */
-  tuttiNumTypes = 12
+  tuttiBool = 12,       /* 1 byte: any value but 0 is true; results are 0 or 1 */
+  tuttiInt16 = 13,
+  tuttiUint16 = 14,
+  tuttiComplex64 = 15,  /* two float32: the real part, then the imaginary part */
+  tuttiComplex128 = 16, /* two float64 */
+  tuttiFloat32Int32 = 17, /* a value and its index: tuttiFloat32Int32_t */
+  tuttiFloat64Int64 = 18,
+  tuttiInt32Int32 = 19,
+  tuttiInt64Int64 = 20,
+  tuttiNumTypes = 21
 } tuttiDataType_t;
 
-/* Reduction operators; the values are NCCL's. Integers wrap around. Floating min and max return NaN if any input is
- * NaN, and order -0 before +0. Avg is the sum divided by the number of ranks; integers truncate towards zero. */
+/* Reduction operators; the values up to 4 are NCCL's. More are made by tuttiRedOpCreate and tuttiRedOpCreatePreMulSum.
+ * Which types have which:
+ *   integers          sum prod max min avg band bor bxor land lor
+ *   floats            sum prod max min avg
+ *   complex           sum prod avg
+ *   bool              all of integers but avg: sum, max and bor are lor; prod, min and band are land; bxor is not-equal
+ *   value and index   minloc maxloc
+ * Integers wrap around. Floating min and max return NaN if any input is NaN, and order -0 before +0. Avg is the sum
+ * divided by the number of ranks; integers truncate towards zero. land and lor take any value but 0 as true and give 0
+ * or 1. minloc and maxloc give the least or greatest value, in the order of min and max, and the least index of those
+ * that stand beside it; if a value is NaN, NaN and the least index beside one. */
 typedef enum TUTTI_ANY_INT {
   tuttiSum = 0,
   tuttiProd = 1,
   tuttiMax = 2,
   tuttiMin = 3,
   tuttiAvg = 4,
-  tuttiNumOps = 5
+  tuttiBand = 5, tuttiBor = 6, tuttiBxor = 7,
+  tuttiLand = 8, tuttiLor = 9,
+  tuttiMinloc = 10, tuttiMaxloc = 11,
+  tuttiNumOps = 12
 } tuttiRedOp_t;
+
+/* Where tuttiRedOpCreatePreMulSum's scalar is; the values are NCCL's, whose device memory is host memory here. */
+typedef enum TUTTI_ANY_INT {
+  tuttiScalarHostMemory = 0,   /* read each time that a call with the operator begins to run */
+  tuttiScalarHostImmediate = 1 /* read once, when the operator is made */
+} tuttiScalarResidence_t;
+
+/* What the bits of a result may depend on (docs/determinism.md). In all modes all ranks get the same bits, and the same
+ * call on the same communicator gives the same bits again. */
+typedef enum TUTTI_ANY_INT {
+  tuttiDeterminismBitwise = 0, /* also on the algorithm that is chosen: by size, place, number of ranks */
+  tuttiDeterminismStrict = 1   /* on the inputs in the order of ranks alone: left to right, in passes that are cut alike */
+} tuttiDeterminism_t;
 #undef TUTTI_ANY_INT
+
+/* Elements of tuttiFloat32Int32 and its kin. */
+typedef struct { float value; int32_t index; } tuttiFloat32Int32_t;
+typedef struct { double value; int64_t index; } tuttiFloat64Int64_t;
+typedef struct { int32_t value; int32_t index; } tuttiInt32Int32_t;
+typedef struct { int64_t value; int64_t index; } tuttiInt64Int64_t;
+
+/* Largest element of tuttiTypeCreate, in bytes. */
+#define TUTTI_ELEMENT_BYTES_MAX 4096
+
+/* A reduction of the caller's own: inout[i] = in[i] op inout[i] for i < count, where `in` holds what stands left (of the
+ * lower ranks, where the operator does not commute). Both are aligned to 64 bytes. Called on the thread that runs the
+ * operation (the caller's, or the stream's), often, with any count; must not call Tutti on the same communicator, and
+ * must not throw. `context` is the operator's. */
+typedef void (*tuttiReduceFunction_t)(const void* in, void* inout, size_t count, void* context);
 
 #define TUTTI_UNIQUE_ID_BYTES 128
 /* Where the ranks of one job meet, and the job's secret key. Made on one rank, carried to the others by the caller
@@ -110,13 +160,15 @@ typedef struct {
   size_t size;          /* sizeof(tuttiConfig_t) as the caller was compiled */
   uint32_t version;     /* TUTTI_VERSION as the caller was compiled */
   int32_t timeout_ms;   /* longest wait of one operation and of the set-up, in ms; > 0. -1: TUTTI_TIMEOUT_MS, else 300000 */
-  const char* algorithm;/* name that every collective that has it must use, or NULL. Copied. TUTTI_ALGO overrides */
+  const char* algorithm;/* name that every collective that has it must use (of the catalog, or of a file named by
+                           TUTTI_SCHEDULES), or NULL. Copied. TUTTI_ALGO overrides */
   const char* transport;/* comma list of transports allowed: "shm,tcp"; or NULL for all. Copied. TUTTI_TRANSPORT overrides */
   const char* interface_name; /* network interfaces allowed, comma list; NULL: all that connect. TUTTI_IFNAME overrides */
   int32_t channels;     /* parallel channels per pair of ranks; -1: chosen from the transports */
+  int32_t determinism;  /* a tuttiDeterminism_t; -1: bitwise. TUTTI_DETERMINISM overrides */
 } tuttiConfig_t;
 
-#define TUTTI_CONFIG_INITIALIZER { sizeof(tuttiConfig_t), TUTTI_VERSION, -1, NULL, NULL, NULL, -1 }
+#define TUTTI_CONFIG_INITIALIZER { sizeof(tuttiConfig_t), TUTTI_VERSION, -1, NULL, NULL, NULL, -1, -1 }
 
 /* --- Library --------------------------------------------------------------------------------------------------- */
 
@@ -176,8 +228,9 @@ TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device);
  * Errors: InvalidArgument (peer outside 0..nranks-1, name NULL). */
 TUTTI_API tuttiResult_t tuttiCommTransport(tuttiComm_t comm, int peer, const char** name);
 
-/* What the communicator would run for a collective of `bytes` bytes: the algorithm's name, a constant owned by the
- * library. collective: "all_reduce", "broadcast" or "barrier". Errors: InvalidArgument. */
+/* What the communicator would run for a collective of `bytes` bytes: the algorithm's name, which lives as long as the
+ * communicator. collective: "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
+ * "all_to_all", "scan", "exscan", "barrier" or a v-form, as "all_gather_v". bytes: of the whole buffer, all ranks' blocks together. Errors: InvalidArgument. */
 TUTTI_API tuttiResult_t tuttiCommAlgorithm(tuttiComm_t comm, const char* collective, size_t bytes, const char** name);
 
 /* Says that this rank will call no more: waits for its own pending operations and tells the others, so that its end is
@@ -196,6 +249,46 @@ TUTTI_API tuttiResult_t tuttiCommAbort(tuttiComm_t comm);
  * of this rank is pending. May be called from any thread. Does not block. */
 TUTTI_API tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* state);
 
+/* --- Communicators from communicators --------------------------------------------------------------------------- */
+
+/* In all of these: collective over the ranks of `comm` that take part, in the same order on all of them; blocks until
+ * the new communicator is joined, or its deadline. Inside a group the work is done by tuttiGroupEnd, so that one thread
+ * can be several ranks. The new communicator is independent: it may outlive `comm`, and be used by another thread.
+ * config may be NULL: then `comm`'s settings hold. *newcomm is owned by the caller from success on, else NULL.
+ * Errors of all: InvalidArgument (newcomm NULL, comm no live communicator), InvalidUsage (comm was finalized), the error
+ * that comm failed with (but see tuttiCommShrink), Timeout, RemoteError, SystemError. */
+
+#define TUTTI_SPLIT_NOCOLOR (-1)
+/* One new communicator for each colour; ranks are ordered by key, equal keys by their rank in comm. A rank that gives
+ * TUTTI_SPLIT_NOCOLOR takes part in the call and gets NULL. Errors: InvalidArgument (another colour below 0). */
+TUTTI_API tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* newcomm,
+                                       const tuttiConfig_t* config);
+
+/* The same ranks once more: its operations are in no order with those of comm. */
+TUTTI_API tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* newcomm, const tuttiConfig_t* config);
+
+#define TUTTI_SHRINK_DEFAULT 0
+#define TUTTI_SHRINK_ABORT 1 /* first ends what is pending on comm, on all ranks, as tuttiCommAbort does */
+/* All ranks but the excludeRanksCount that excludeRanksList names, in their order. Only those that stay call it, all with
+ * the same list. comm may have failed, for instance because an excluded rank died: then this is how the others go on;
+ * comm itself stays failed and is to be destroyed. Errors: InvalidArgument (a rank outside 0..nranks-1, twice, or the
+ * caller's own; a rank that is known to have died is not in the list). */
+TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanksList, int excludeRanksCount,
+                                        tuttiComm_t* newcomm, const tuttiConfig_t* config, int shrinkFlags);
+
+/* nranks ranks: those of comm, who keep their numbers (rank is -1 or their own), and newcomers, who give comm NULL, the id
+ * and a rank from the old number of ranks on. Exactly one old rank gives the id (tuttiGetUniqueId, called on any rank that
+ * stays alive); the others give NULL. Errors: InvalidArgument (nranks not above comm's), InvalidUsage (no id or several,
+ * ranks that disagree on nranks). */
+TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* id, int rank,
+                                      tuttiComm_t* newcomm, const tuttiConfig_t* config);
+
+/* Writes the last runs of calls on this communicator (at most 1,024; equal calls in a row are one run) as JSON to `file`:
+ * each call with its arguments, how many times it was made, and when first, in ns of this host's monotonic clock. May be
+ * called from any thread, also while a call hangs. With TUTTI_RECORD=NAME every rank writes it by itself when the
+ * communicator fails, and with TUTTI_RECORD_SIGNAL=USR2 (or another) whenever that signal comes. Errors: InvalidArgument (file NULL), SystemError (names the file and why). */
+TUTTI_API tuttiResult_t tuttiCommWriteRecord(tuttiComm_t comm, const char* file);
+
 /* --- Streams --------------------------------------------------------------------------------------------------- */
 
 /* A host stream: an ordered queue with a thread of its own, so that communication overlaps computation. */
@@ -207,12 +300,56 @@ TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 /* Waits for what is enqueued, then ends the stream's thread. stream may be NULL. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);
 
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* Memory that the other ranks of this host can reach directly, for every communicator of this process: at least `bytes`
+ * bytes, all 0, from a page's start (of more than 4 MiB: from a huge page's, which are asked for). Nothing of it has a
+ * name, so nothing is left behind whatever kills the process. Pages that were never touched cost nothing. 0 bytes: *pointer
+ * is NULL. After a fork, parent and child share the memory, and for the child it is ordinary memory that it cannot free.
+ * Any thread. docs/memory.md says what is gained by it.
+ * Errors: InvalidArgument (pointer NULL; more bytes than the host has), SystemError (address space, descriptors). */
+TUTTI_API tuttiResult_t tuttiMemAlloc(void** pointer, size_t bytes);
+
+/* Gives memory of tuttiMemAlloc back. NULL: nothing happens. Any thread.
+ * No call may still use the memory: not one on a stream that has not passed it, and no prepared one that starts again.
+ * Errors: InvalidArgument (pointer is not, or no longer, what tuttiMemAlloc gave), InvalidUsage (it was allocated before a
+ * fork by the parent); the memory then stays allocated. */
+TUTTI_API tuttiResult_t tuttiMemFree(void* pointer);
+
+/* --- Types and operators of the caller's own --------------------------------------------------------------------- */
+
+/* A type for elements that are nothing but `element_bytes` bytes: moved by all collectives and point to point, reduced
+ * by operators that tuttiRedOpCreate makes for it. A type is a value: the same for one size on all ranks and in all
+ * communicators, and never freed. Errors: InvalidArgument (type NULL; element_bytes outside 1..TUTTI_ELEMENT_BYTES_MAX). */
+TUTTI_API tuttiResult_t tuttiTypeCreate(tuttiDataType_t* type, size_t element_bytes);
+
+/* An operator by the caller's own function, on elements of `datatype` (one of Tutti's or of tuttiTypeCreate's). It must
+ * be associative. commutative 0: it need not commute; operands then stand in the order of ranks, which only some
+ * algorithms keep, so that a forced one may not be used. All ranks must give functions that mean the same and the same
+ * `commutative`; results have the same bits on all ranks. Every rank makes its own operator, and may pass it to
+ * reducing calls on `comm` and to no other communicator, until tuttiRedOpDestroy. At most 256 live at the same time.
+ * Does not block. Errors: InvalidArgument (op or function NULL, unknown datatype, comm), InvalidUsage (too many). */
+TUTTI_API tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t* op, tuttiReduceFunction_t function, tuttiDataType_t datatype,
+                                         int commutative, void* context, tuttiComm_t comm);
+
+/* A sum of inputs that each rank multiplies by its own scalar first, one element of `datatype` (a number: integer, float
+ * or complex; the product wraps, or is rounded to the type). An input that is not in place is not changed; where the
+ * caller has no output of its size, the library keeps a copy. As tuttiRedOpCreate otherwise. Host memory that holds the
+ * scalar must live as long as the operator. Errors: also InvalidArgument (scalar NULL, a datatype that is no number,
+ * residence neither of the two). */
+TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, const void* scalar, tuttiDataType_t datatype,
+                                                  tuttiScalarResidence_t residence, tuttiComm_t comm);
+
+/* Ends an operator that was made for comm. Calls already made, on streams too, still use it. Does not block.
+ * Errors: InvalidArgument (op was not made, is destroyed, or is of another communicator). */
+TUTTI_API tuttiResult_t tuttiRedOpDestroy(tuttiRedOp_t op, tuttiComm_t comm);
+
 /* --- Collectives ----------------------------------------------------------------------------------------------- */
 
 /* recv[i] = op over all ranks of their send[i], the same bits on every rank. count elements, any alignment.
  * In place where sendbuff == recvbuff; other overlap is refused. count 0 is allowed and still synchronises nothing
- * but the order of calls. Errors: InvalidArgument (a NULL buffer with count > 0; unknown type or operator; count *
- * element size beyond 2^63; overlap), Mismatch, RemoteError, Timeout, Aborted, SystemError. */
+ * but the order of calls. Errors: InvalidArgument (a NULL buffer with count > 0; unknown type or operator, or an operator
+ * that the type does not have; count * element size beyond 2^63; overlap), Mismatch, RemoteError, Timeout, Aborted, SystemError. */
 TUTTI_API tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                                        tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
 
@@ -220,6 +357,93 @@ TUTTI_API tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, siz
  * where sendbuff == recvbuff on the root. Errors: as tuttiAllReduce; InvalidArgument (root outside 0..nranks-1). */
 TUTTI_API tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                                        int root, tuttiComm_t comm, tuttiStream_t stream);
+
+/* recv[i] on `root` = op over all ranks of their send[i]. recvbuff is written on the root only and may be NULL
+ * elsewhere. In place where sendbuff == recvbuff on the root. Errors: as tuttiAllReduce; InvalidArgument (root outside
+ * 0..nranks-1). */
+TUTTI_API tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                    tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream);
+
+/* Prefix sums: recv[i] on rank r = op over the ranks 0 to r, in their order, of their send[i]. avg is the mean of these
+ * r + 1 inputs. In place where sendbuff == recvbuff. Errors: as tuttiAllReduce. */
+TUTTI_API tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                  tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+
+/* The same without the rank's own: recv[i] on rank r = op over the ranks 0 to r - 1. On rank 0 recvbuff is neither read
+ * nor written, also where it is sendbuff, and may be NULL. */
+TUTTI_API tuttiResult_t tuttiExScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                    tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+
+/* In the following, count is the elements of one block: what one rank gives to or gets from one other. A buffer of
+ * blocks has nranks of them, block r at element r * count, any alignment. A block that a call does not name is neither
+ * read nor written. Errors of all: as tuttiAllReduce, where count * element size * nranks must stay below 2^63. */
+
+/* recv[r * count + i] = send[i] of rank r, on every rank: recvbuff has nranks * count elements, sendbuff count. In place
+ * where sendbuff == recvbuff + rank * count. */
+TUTTI_API tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                       tuttiComm_t comm, tuttiStream_t stream);
+
+/* recv[i] on rank r = op over all ranks of their send[r * count + i]: sendbuff has nranks * count elements, recvbuff
+ * count. In place where recvbuff == sendbuff + rank * count; the other blocks of sendbuff stay as they are. */
+TUTTI_API tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                           tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+
+/* recv[r * count + i] on `root` = send[i] of rank r. recvbuff has nranks * count elements on the root; elsewhere it is
+ * not written and may be NULL. In place where sendbuff == recvbuff + root * count on the root.
+ * Errors: also InvalidArgument (root outside 0..nranks-1). */
+TUTTI_API tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                    int root, tuttiComm_t comm, tuttiStream_t stream);
+
+/* recv[i] on rank r = send[r * count + i] of `root`. sendbuff has nranks * count elements on the root; elsewhere it is
+ * not read and may be NULL. In place where recvbuff == sendbuff + root * count on the root.
+ * Errors: also InvalidArgument (root outside 0..nranks-1). */
+TUTTI_API tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                     int root, tuttiComm_t comm, tuttiStream_t stream);
+
+/* recv[r * count + i] on rank s = send[s * count + i] of rank r: both buffers have nranks * count elements. In place
+ * where sendbuff == recvbuff. */
+TUTTI_API tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                      tuttiComm_t comm, tuttiStream_t stream);
+
+/* V-forms: the same with blocks of sizes of their own, 0 allowed. Block r of a buffer is counts[r] elements from element
+ * displs[r] on; with displs NULL each block follows the one before. What lies between blocks is neither read nor
+ * written. Arrays have nranks entries and are read during the call only, also where it runs on a stream, in a group or
+ * is prepared. Blocks that are received, or are sent in place, must not overlap each other; those that are only sent may.
+ * Ranks that disagree about a size get the error Mismatch.
+ * Errors of all: as tuttiAllReduce; InvalidArgument (an array NULL where it is read, a block that ends beyond 2^63 bytes,
+ * overlap, a rank's block for itself with two sizes). */
+
+/* Block r of recvbuff, on every rank = send of rank r, who gives sendcount == recvcounts[r] elements. All ranks give the
+ * same recvcounts; rdispls are the rank's own. In place where sendbuff is the rank's block of recvbuff. */
+TUTTI_API tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                        const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
+                                        tuttiComm_t comm, tuttiStream_t stream);
+
+/* recv on rank r = op over all ranks of block r of their sendbuff, recvcount == sendcounts[r] elements. All ranks give the
+ * same sendcounts; sdispls are the rank's own. In place where recvbuff is the rank's block of sendbuff. */
+TUTTI_API tuttiResult_t tuttiReduceScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                            void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
+                                            tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream);
+
+/* Block r of recvbuff on `root` = send of rank r, who gives sendcount elements; recvcounts[r] on the root must be equal.
+ * recvbuff, recvcounts and rdispls are used on the root only and may be NULL elsewhere. In place on the root where
+ * sendbuff is its block of recvbuff. Errors: also InvalidArgument (root outside 0..nranks-1). */
+TUTTI_API tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
+                                     const size_t* rdispls, tuttiDataType_t datatype, int root, tuttiComm_t comm,
+                                     tuttiStream_t stream);
+
+/* recv on rank r, recvcount elements = block r of sendbuff of `root`, where sendcounts[r] must be equal. sendbuff,
+ * sendcounts and sdispls are used on the root only and may be NULL elsewhere. In place on the root where recvbuff is its
+ * block of sendbuff. Errors: also InvalidArgument (root outside 0..nranks-1). */
+TUTTI_API tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                      void* recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
+                                      tuttiComm_t comm, tuttiStream_t stream);
+
+/* Block r of recvbuff on rank s = block s of sendbuff of rank r: recvcounts[r] there must equal sendcounts[s] here. In
+ * place where sendbuff == recvbuff and counts and displacements of both are equal. */
+TUTTI_API tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                       void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
+                                       tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream);
 
 /* Returns once every rank has called it. */
 TUTTI_API tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream);
@@ -233,6 +457,87 @@ TUTTI_API tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataT
 TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                                   tuttiStream_t stream);
 
+/* tuttiSend to rank `to` and tuttiRecv from rank `from` together, as in a group: an exchange, or a shift round the
+ * ranks. Either may be the rank itself where both are. The buffers must be disjoint. Errors: as tuttiSend and
+ * tuttiRecv; InvalidUsage (only one of the two is the rank itself). */
+TUTTI_API tuttiResult_t tuttiSendRecv(const void* sendbuff, size_t sendcount, int to, void* recvbuff, size_t recvcount,
+                                      int from, tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream);
+
+/* --- Calls with options ------------------------------------------------------------------------------------------ */
+
+/* What one call asks for beside what it does; read before the call returns. Start from TUTTI_OPTIONS_INITIALIZER; a field
+ * left at its initial value means "as the communicator". All ranks must give the same algorithm and determinism, else the
+ * call ends with tuttiMismatch, which shows both; deadlines may differ. */
+typedef struct {
+  size_t size;           /* sizeof(tuttiOptions_t) as the caller was compiled */
+  uint32_t version;      /* TUTTI_VERSION as the caller was compiled */
+  int32_t deadline_ms;   /* longest wait of this call, in ms; > 0. In a group it counts from the group's end. Then the
+                            call ends with tuttiTimeout, as at the communicator's deadline: for all ranks and for good */
+  const char* algorithm; /* name of an algorithm of this collective (of the catalog, or of a file named by
+                            TUTTI_SCHEDULES); NULL: chosen */
+  int32_t determinism;   /* a tuttiDeterminism_t; -1: the communicator's */
+} tuttiOptions_t;
+
+#define TUTTI_OPTIONS_INITIALIZER { sizeof(tuttiOptions_t), TUTTI_VERSION, -1, NULL, -1 }
+
+/* Each is the call without "With" on the terms of `options`, alone, in groups, on streams and prepared. options may be
+ * NULL. Errors: as the call's; InvalidArgument (options->size, deadline_ms or determinism; an algorithm that the
+ * collective does not have, or that does not add as the determinism asks; any algorithm for point to point). */
+TUTTI_API tuttiResult_t tuttiAllReduceWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                           tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream,
+                                           const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiBroadcastWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                           int root, tuttiComm_t comm, tuttiStream_t stream,
+                                           const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiReduceWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                        tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream,
+                                        const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiAllGatherWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                           tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiReduceScatterWith(const void* sendbuff, void* recvbuff, size_t count,
+                                               tuttiDataType_t datatype, tuttiRedOp_t op, tuttiComm_t comm,
+                                               tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiGatherWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                        int root, tuttiComm_t comm, tuttiStream_t stream,
+                                        const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiScatterWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                         int root, tuttiComm_t comm, tuttiStream_t stream,
+                                         const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiAlltoAllWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                          tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiScanWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                      tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream,
+                                      const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiExScanWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                        tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream,
+                                        const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiAllGatherVWith(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                            const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
+                                            tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiReduceScatterVWith(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                                void* recvbuff, size_t recvcount, tuttiDataType_t datatype,
+                                                tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream,
+                                                const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiGatherVWith(const void* sendbuff, size_t sendcount, void* recvbuff,
+                                         const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
+                                         int root, tuttiComm_t comm, tuttiStream_t stream,
+                                         const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiScatterVWith(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                          void* recvbuff, size_t recvcount, tuttiDataType_t datatype, int root,
+                                          tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiAlltoAllVWith(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                           void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
+                                           tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream,
+                                           const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiBarrierWith(tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiSendWith(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer,
+                                      tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiRecvWith(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
+                                      tuttiStream_t stream, const tuttiOptions_t* options);
+TUTTI_API tuttiResult_t tuttiSendRecvWith(const void* sendbuff, size_t sendcount, int to, void* recvbuff,
+                                          size_t recvcount, int from, tuttiDataType_t datatype, tuttiComm_t comm,
+                                          tuttiStream_t stream, const tuttiOptions_t* options);
+
 /* --- Groups ---------------------------------------------------------------------------------------------------- */
 
 /* Calls of this thread between Start and End are collected and run together by the outermost End: sends and receives
@@ -241,6 +546,27 @@ TUTTI_API tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t 
  * inside the group was refused, End runs nothing and returns that error. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
+
+/* --- Prepared calls -------------------------------------------------------------------------------------------- */
+
+/* Calls that are checked and planned once and run many times, as MPI's persistent operations are. */
+typedef struct tuttiPrepared* tuttiPrepared_t;
+
+/* Collectives, sends and receives of this thread between Start and End (each with stream NULL, groups allowed) are
+ * checked but not run: End keeps them, with their buffers, as *prepared. They run together, as a group does.
+ * If a call in between was refused, End returns that error and *prepared is NULL. *prepared is owned by the caller.
+ * Errors: InvalidUsage (inside a group or another tuttiPrepareStart; End without Start), InvalidArgument (NULL). */
+TUTTI_API tuttiResult_t tuttiPrepareStart(void);
+TUTTI_API tuttiResult_t tuttiPrepareEnd(tuttiPrepared_t* prepared);
+
+/* Runs the calls once more, on the contents that their buffers have now. stream NULL: on the calling thread, returns when
+ * all are done. Else they are enqueued; the next start must wait until the stream has passed this one. The ranks of each
+ * communicator start in one order with their other calls. From the second start on nothing is checked or planned.
+ * Errors: those of the calls; InvalidUsage (still running; a communicator of the calls was destroyed or finalized). */
+TUTTI_API tuttiResult_t tuttiPreparedStart(tuttiPrepared_t prepared, tuttiStream_t stream);
+
+/* Frees what is kept. A run that is under way on a stream still ends well. prepared may be NULL. */
+TUTTI_API tuttiResult_t tuttiPreparedDestroy(tuttiPrepared_t prepared);
 
 #ifdef __cplusplus
 }

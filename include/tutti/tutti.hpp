@@ -2,8 +2,14 @@
 // Header-only; C++20. Meaning, blocking and thread rules are those of the C functions that each member names.
 #pragma once
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
+#include <memory_resource>
+#include <new>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -33,17 +39,35 @@ inline void check(tuttiResult_t result) {
   throw Failure(result, sentence.empty() ? tuttiGetErrorString(result) : sentence);
 }
 
-// The tuttiDataType_t of a C++ type. For 16- and 8-bit floats call the overloads that take a tuttiDataType_t.
+// tuttiTypeCreate.
+inline tuttiDataType_t type_of_bytes(size_t element_bytes) {
+  tuttiDataType_t type = tuttiNumTypes;
+  check(tuttiTypeCreate(&type, element_bytes));
+  return type;
+}
+
+// The tuttiDataType_t of a C++ type; of any other class that can be copied as bytes, the type of its size. For 16- and
+// 8-bit floats call the overloads that take a tuttiDataType_t.
 template <class T>
 constexpr tuttiDataType_t data_type_of() {
   using U = std::remove_cv_t<T>;
   if constexpr (std::is_same_v<U, float>) return tuttiFloat32;
   else if constexpr (std::is_same_v<U, double>) return tuttiFloat64;
-  else {
-    static_assert(std::is_integral_v<U> && !std::is_same_v<U, bool> && sizeof(U) != 2,
-                  "no tuttiDataType_t for this element type");
+  else if constexpr (std::is_same_v<U, bool>) return tuttiBool;
+  else if constexpr (std::is_same_v<U, std::complex<float>>) return tuttiComplex64;
+  else if constexpr (std::is_same_v<U, std::complex<double>>) return tuttiComplex128;
+  else if constexpr (std::is_same_v<U, tuttiFloat32Int32_t>) return tuttiFloat32Int32;
+  else if constexpr (std::is_same_v<U, tuttiFloat64Int64_t>) return tuttiFloat64Int64;
+  else if constexpr (std::is_same_v<U, tuttiInt32Int32_t>) return tuttiInt32Int32;
+  else if constexpr (std::is_same_v<U, tuttiInt64Int64_t>) return tuttiInt64Int64;
+  else if constexpr (std::is_class_v<U>) {
+    static_assert(std::is_trivially_copyable_v<U>, "elements are copied as bytes");
+    return type_of_bytes(sizeof(U));
+  } else {
+    static_assert(std::is_integral_v<U>, "no tuttiDataType_t for this element type");
     constexpr bool is_signed = std::is_signed_v<U>;
     if constexpr (sizeof(U) == 1) return is_signed ? tuttiInt8 : tuttiUint8;
+    else if constexpr (sizeof(U) == 2) return is_signed ? tuttiInt16 : tuttiUint16;
     else if constexpr (sizeof(U) == 4) return is_signed ? tuttiInt32 : tuttiUint32;
     else return is_signed ? tuttiInt64 : tuttiUint64;
   }
@@ -55,6 +79,46 @@ inline tuttiUniqueId unique_id() {
   check(tuttiGetUniqueId(&id));
   return id;
 }
+
+// tuttiMemAlloc for containers: std::vector<float, tutti::Allocator<float>>. Every allocation takes whole pages: for
+// large buffers. Throws std::bad_alloc; tuttiGetLastError(nullptr) says why. Memory that a pending call uses is not
+// freed by a container's end: wait for the call first.
+template <class T>
+class Allocator {
+ public:
+  using value_type = T;
+
+  Allocator() = default;
+  template <class U>
+  Allocator(const Allocator<U>&) noexcept {}
+
+  T* allocate(size_t n) {
+    static_assert(alignof(T) <= 4096, "memory begins at a page");
+    if (n > std::numeric_limits<size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+    void* memory = nullptr;
+    if (tuttiMemAlloc(&memory, n * sizeof(T)) != tuttiSuccess) throw std::bad_alloc();
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t) noexcept { tuttiMemFree(memory); }
+
+  template <class U>
+  bool operator==(const Allocator<U>&) const noexcept {
+    return true;
+  }
+};
+
+// The same as a resource of std::pmr. Many small objects: put a std::pmr::unsynchronized_pool_resource over it.
+class MemoryResource final : public std::pmr::memory_resource {
+  void* do_allocate(size_t bytes, size_t alignment) override {
+    void* memory = nullptr;
+    if (alignment > 4096 || tuttiMemAlloc(&memory, bytes > 0 ? bytes : 1) != tuttiSuccess) throw std::bad_alloc();
+    return memory;
+  }
+  void do_deallocate(void* memory, size_t, size_t) override { tuttiMemFree(memory); }
+  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    return dynamic_cast<const MemoryResource*>(&other) != nullptr;
+  }
+};
 
 // A host stream. Move-only; its destructor waits for what is enqueued.
 class Stream {
@@ -100,8 +164,56 @@ class Group {
   bool open_ = true;
 };
 
+// An operator that Communicator::make_operator or a premultiplied_sum made; passes for a tuttiRedOp_t. Move-only. Lives
+// no longer than its communicator.
+class Operator {
+ public:
+  Operator(Operator&& other) noexcept
+      : op_(other.op_), comm_(std::exchange(other.comm_, nullptr)), function_(std::move(other.function_)) {}
+  Operator& operator=(Operator&& other) noexcept {
+    std::swap(op_, other.op_);
+    std::swap(comm_, other.comm_);
+    std::swap(function_, other.function_);
+    return *this;
+  }
+  // Calls on streams that use a function must have ended.
+  ~Operator() {
+    if (comm_ != nullptr) tuttiRedOpDestroy(op_, comm_);
+  }
+  operator tuttiRedOp_t() const noexcept { return op_; }
+
+ private:
+  friend class Communicator;
+  Operator(tuttiRedOp_t op, tuttiComm_t comm, std::shared_ptr<void> function)
+      : op_(op), comm_(comm), function_(std::move(function)) {}
+
+  tuttiRedOp_t op_;
+  tuttiComm_t comm_;
+  std::shared_ptr<void> function_;
+};
+
+// tuttiOptions_t with its initial values.
+struct Options : tuttiOptions_t {
+  Options() : tuttiOptions_t TUTTI_OPTIONS_INITIALIZER {}
+};
+
+// How a call runs: on a stream, where there is one, and with options, where there are some. A pointer to a Stream makes
+// one.
+class How {
+ public:
+  How(const Stream* stream = nullptr, const tuttiOptions_t* options = nullptr) noexcept
+      : stream_(stream), options_(options) {}
+  How(const Options& options) noexcept : options_(&options) {}
+  tuttiStream_t stream() const noexcept { return stream_ == nullptr ? nullptr : stream_->get(); }
+  const tuttiOptions_t* options() const noexcept { return options_; }
+
+ private:
+  const Stream* stream_ = nullptr;
+  const tuttiOptions_t* options_ = nullptr;
+};
+
 // A rank's membership. Move-only. Member functions take an optional stream: none means the calling thread, and the
-// call returns when the result is in place.
+// call returns when the result is in place; or options; or both, as {&stream, &options}.
 class Communicator {
  public:
   Communicator(int nranks, const tuttiUniqueId& id, int rank, const tuttiConfig_t* config = nullptr) {
@@ -121,6 +233,32 @@ class Communicator {
     for (const tuttiComm_t handle : handles) all.push_back(Communicator(handle));
     return all;
   }
+  // tuttiCommSplit; nothing where color is TUTTI_SPLIT_NOCOLOR.
+  std::optional<Communicator> split(int color, int key, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t handle = nullptr;
+    check(tuttiCommSplit(handle_, color, key, &handle, config));
+    if (handle == nullptr) return std::nullopt;
+    return Communicator(handle);
+  }
+  Communicator duplicate(const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t handle = nullptr;
+    check(tuttiCommDup(handle_, &handle, config));
+    return Communicator(handle);
+  }
+  // tuttiCommShrink: those who stay go on without `excluded`, also after a failure.
+  Communicator shrink(std::span<const int> excluded, int flags = TUTTI_SHRINK_DEFAULT,
+                      const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t handle = nullptr;
+    check(tuttiCommShrink(handle_, excluded.data(), int(excluded.size()), &handle, config, flags));
+    return Communicator(handle);
+  }
+  // tuttiCommGrow of an old rank; exactly one of them gives the id.
+  Communicator grow(int nranks, const tuttiUniqueId* id = nullptr, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t handle = nullptr;
+    check(tuttiCommGrow(handle_, nranks, id, -1, &handle, config));
+    return Communicator(handle);
+  }
+
   Communicator(Communicator&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Communicator& operator=(Communicator&& other) noexcept {
     std::swap(handle_, other.handle_);
@@ -140,41 +278,184 @@ class Communicator {
     return size;
   }
 
+  // tuttiRedOpCreate: T function(const T& left, const T& right), called on the thread that runs the operation.
+  template <class T, class F>
+  Operator make_operator(F function, bool commutative = true) {
+    auto held = std::make_shared<F>(std::move(function));
+    const tuttiReduceFunction_t each = [](const void* in, void* inout, size_t count, void* context) {
+      const T* const left = static_cast<const T*>(in);
+      T* const right = static_cast<T*>(inout);
+      for (size_t i = 0; i < count; ++i) right[i] = (*static_cast<F*>(context))(left[i], right[i]);
+    };
+    tuttiRedOp_t op = tuttiNumOps;
+    check(tuttiRedOpCreate(&op, each, data_type_of<T>(), commutative, held.get(), handle_));
+    return Operator(op, handle_, std::move(held));
+  }
+  // tuttiRedOpCreatePreMulSum: by this value; by what is there at each call.
+  template <class T>
+  Operator premultiplied_sum(const T& scalar) {
+    return premultiplied_sum(&scalar, data_type_of<T>(), tuttiScalarHostImmediate);
+  }
+  Operator premultiplied_sum(const void* scalar, tuttiDataType_t type, tuttiScalarResidence_t residence) {
+    tuttiRedOp_t op = tuttiNumOps;
+    check(tuttiRedOpCreatePreMulSum(&op, scalar, type, residence, handle_));
+    return Operator(op, handle_, nullptr);
+  }
+
   // output[i] = op over all ranks of input[i]; the spans have one size, and are equal or disjoint.
   template <class T>
-  void all_reduce(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, const Stream* stream = nullptr) {
+  void all_reduce(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
     same_size(input.size(), output.size());
-    check(tuttiAllReduce(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, raw(stream)));
+    check(tuttiAllReduceWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, how.stream(),
+                             how.options()));
   }
   // In place.
   template <class T>
-  void all_reduce(std::span<T> data, tuttiRedOp_t op, const Stream* stream = nullptr) {
-    check(tuttiAllReduce(data.data(), data.data(), data.size(), data_type_of<T>(), op, handle_, raw(stream)));
+  void all_reduce(std::span<T> data, tuttiRedOp_t op, How how = {}) {
+    check(tuttiAllReduceWith(data.data(), data.data(), data.size(), data_type_of<T>(), op, handle_, how.stream(),
+                             how.options()));
   }
-  void all_reduce(const void* input, void* output, size_t count, tuttiDataType_t type, tuttiRedOp_t op,
-                  const Stream* stream = nullptr) {
-    check(tuttiAllReduce(input, output, count, type, op, handle_, raw(stream)));
+  void all_reduce(const void* input, void* output, size_t count, tuttiDataType_t type, tuttiRedOp_t op, How how = {}) {
+    check(tuttiAllReduceWith(input, output, count, type, op, handle_, how.stream(), how.options()));
   }
 
   // data of `root` to all, in place.
   template <class T>
-  void broadcast(std::span<T> data, int root, const Stream* stream = nullptr) {
-    check(tuttiBroadcast(data.data(), data.data(), data.size(), data_type_of<T>(), root, handle_, raw(stream)));
+  void broadcast(std::span<T> data, int root, How how = {}) {
+    check(tuttiBroadcastWith(data.data(), data.data(), data.size(), data_type_of<T>(), root, handle_, how.stream(),
+                             how.options()));
   }
-  void broadcast(const void* input, void* output, size_t count, tuttiDataType_t type, int root,
-                 const Stream* stream = nullptr) {
-    check(tuttiBroadcast(input, output, count, type, root, handle_, raw(stream)));
+  void broadcast(const void* input, void* output, size_t count, tuttiDataType_t type, int root, How how = {}) {
+    check(tuttiBroadcastWith(input, output, count, type, root, handle_, how.stream(), how.options()));
   }
 
-  void barrier(const Stream* stream = nullptr) { check(tuttiBarrier(handle_, raw(stream))); }
+  // output[i] on `root` = op over all ranks of input[i]; elsewhere output is not used and may be empty.
+  template <class T>
+  void reduce(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, int root, How how = {}) {
+    if (root == rank()) same_size(input.size(), output.size());
+    check(tuttiReduceWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, root, handle_, how.stream(),
+                          how.options()));
+  }
+
+  // output[i] on rank r = op over the ranks 0 to r of input[i].
+  template <class T>
+  void scan(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
+    same_size(input.size(), output.size());
+    check(tuttiScanWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, how.stream(),
+                        how.options()));
+  }
+  // output[i] on rank r = op over the ranks 0 to r - 1 of input[i]; on rank 0 output stays as it is and may be empty.
+  template <class T>
+  void exscan(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
+    if (rank() != 0) same_size(input.size(), output.size());
+    check(tuttiExScanWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, how.stream(),
+                          how.options()));
+  }
+
+  // Of the following, a span of blocks has size() of them, one after the other, block r being of or for rank r.
+
+  // output's block r = input of rank r.
+  template <class T>
+  void all_gather(std::span<const T> input, std::span<T> output, How how = {}) {
+    same_size(input.size() * blocks(), output.size());
+    check(tuttiAllGatherWith(input.data(), output.data(), input.size(), data_type_of<T>(), handle_, how.stream(),
+                             how.options()));
+  }
+  // output on rank r = op over all ranks of block r of their inputs.
+  template <class T>
+  void reduce_scatter(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
+    same_size(input.size(), output.size() * blocks());
+    check(tuttiReduceScatterWith(input.data(), output.data(), output.size(), data_type_of<T>(), op, handle_,
+                                 how.stream(), how.options()));
+  }
+  // output's block r on `root` = input of rank r; elsewhere output is not used and may be empty.
+  template <class T>
+  void gather(std::span<const T> input, std::span<T> output, int root, How how = {}) {
+    if (root == rank()) same_size(input.size() * blocks(), output.size());
+    check(tuttiGatherWith(input.data(), output.data(), input.size(), data_type_of<T>(), root, handle_, how.stream(),
+                          how.options()));
+  }
+  // output on rank r = block r of the root's input; elsewhere input is not used and may be empty.
+  template <class T>
+  void scatter(std::span<const T> input, std::span<T> output, int root, How how = {}) {
+    if (root == rank()) same_size(input.size(), output.size() * blocks());
+    check(tuttiScatterWith(input.data(), output.data(), output.size(), data_type_of<T>(), root, handle_, how.stream(),
+                           how.options()));
+  }
+  // output's block r on rank s = block s of rank r's input.
+  template <class T>
+  void all_to_all(std::span<const T> input, std::span<T> output, How how = {}) {
+    same_size(input.size(), output.size());
+    if (input.size() % blocks() != 0)
+      throw Failure(tuttiInvalidArgument, std::to_string(input.size()) + " elements are no whole blocks for " +
+                                              std::to_string(blocks()) + " ranks");
+    const size_t count = input.size() / blocks();
+    check(
+        tuttiAlltoAllWith(input.data(), output.data(), count, data_type_of<T>(), handle_, how.stream(), how.options()));
+  }
+
+  // V-forms: of a span of blocks, block r is counts[r] elements from element displs[r] on; where displs is empty, each
+  // block follows the one before. counts has size() entries, displs as many or none.
+
+  // output's block r = input of rank r.
+  template <class T>
+  void all_gather_v(std::span<const T> input, std::span<T> output, std::span<const size_t> counts,
+                    std::span<const size_t> displs = {}, How how = {}) {
+    fits("output", output.size(), counts, displs);
+    check(tuttiAllGatherVWith(input.data(), input.size(), output.data(), counts.data(), given(displs),
+                              data_type_of<T>(), handle_, how.stream(), how.options()));
+  }
+  // output on rank r = op over all ranks of block r of their inputs.
+  template <class T>
+  void reduce_scatter_v(std::span<const T> input, std::span<const size_t> counts, std::span<const size_t> displs,
+                        std::span<T> output, tuttiRedOp_t op, How how = {}) {
+    fits("input", input.size(), counts, displs);
+    check(tuttiReduceScatterVWith(input.data(), counts.data(), given(displs), output.data(), output.size(),
+                              data_type_of<T>(), op, handle_, how.stream(), how.options()));
+  }
+  // output's block r on `root` = input of rank r; elsewhere output, counts and displs are not used and may be empty.
+  template <class T>
+  void gather_v(std::span<const T> input, std::span<T> output, std::span<const size_t> counts,
+                std::span<const size_t> displs, int root, How how = {}) {
+    if (root == rank()) fits("output", output.size(), counts, displs);
+    check(tuttiGatherVWith(input.data(), input.size(), output.data(), counts.data(), given(displs), data_type_of<T>(),
+                           root, handle_, how.stream(), how.options()));
+  }
+  // output on rank r = block r of the root's input; elsewhere input, counts and displs are not used and may be empty.
+  template <class T>
+  void scatter_v(std::span<const T> input, std::span<const size_t> counts, std::span<const size_t> displs,
+                 std::span<T> output, int root, How how = {}) {
+    if (root == rank()) fits("input", input.size(), counts, displs);
+    check(tuttiScatterVWith(input.data(), counts.data(), given(displs), output.data(), output.size(), data_type_of<T>(),
+                        root, handle_, how.stream(), how.options()));
+  }
+  // output's block r on rank s = block s of rank r's input.
+  template <class T>
+  void all_to_all_v(std::span<const T> input, std::span<const size_t> sendcounts, std::span<const size_t> sdispls,
+                    std::span<T> output, std::span<const size_t> recvcounts, std::span<const size_t> rdispls,
+                    How how = {}) {
+    fits("input", input.size(), sendcounts, sdispls);
+    fits("output", output.size(), recvcounts, rdispls);
+    check(tuttiAlltoAllVWith(input.data(), sendcounts.data(), given(sdispls), output.data(), recvcounts.data(),
+                         given(rdispls), data_type_of<T>(), handle_, how.stream(), how.options()));
+  }
+
+  void barrier(How how = {}) { check(tuttiBarrierWith(handle_, how.stream(), how.options())); }
 
   template <class T>
-  void send(std::span<const T> data, int peer, const Stream* stream = nullptr) {
-    check(tuttiSend(data.data(), data.size(), data_type_of<T>(), peer, handle_, raw(stream)));
+  void send(std::span<const T> data, int peer, How how = {}) {
+    check(tuttiSendWith(data.data(), data.size(), data_type_of<T>(), peer, handle_, how.stream(), how.options()));
   }
   template <class T>
-  void recv(std::span<T> data, int peer, const Stream* stream = nullptr) {
-    check(tuttiRecv(data.data(), data.size(), data_type_of<T>(), peer, handle_, raw(stream)));
+  void recv(std::span<T> data, int peer, How how = {}) {
+    check(tuttiRecvWith(data.data(), data.size(), data_type_of<T>(), peer, handle_, how.stream(), how.options()));
+  }
+
+  // Sends to one rank while it receives from one.
+  template <class T>
+  void send_recv(std::span<const T> output, int to, std::span<T> input, int from, How how = {}) {
+    check(tuttiSendRecvWith(output.data(), output.size(), to, input.data(), input.size(), from, data_type_of<T>(),
+                            handle_, how.stream(), how.options()));
   }
 
   void finalize() { check(tuttiCommFinalize(handle_)); }
@@ -193,11 +474,32 @@ class Communicator {
 
  private:
   explicit Communicator(tuttiComm_t handle) noexcept : handle_(handle) {}
-  static tuttiStream_t raw(const Stream* stream) noexcept { return stream == nullptr ? nullptr : stream->get(); }
+  size_t blocks() const { return size_t(size()); }
   static void same_size(size_t input, size_t output) {
     if (input != output)
       throw Failure(tuttiInvalidArgument,
                     "input has " + std::to_string(input) + " elements, output " + std::to_string(output));
+  }
+
+  static const size_t* given(std::span<const size_t> displs) noexcept {
+    return displs.empty() ? nullptr : displs.data();
+  }
+  // Blocks must end within their span.
+  void fits(const char* span, size_t elements, std::span<const size_t> counts, std::span<const size_t> displs) const {
+    if (counts.size() != blocks() || (!displs.empty() && displs.size() != blocks()))
+      throw Failure(tuttiInvalidArgument, std::string(span) + " has " + std::to_string(counts.size()) + " counts and " +
+                                              std::to_string(displs.size()) + " displacements for " +
+                                              std::to_string(blocks()) + " ranks");
+    size_t next = 0;
+    for (size_t r = 0; r < counts.size(); ++r) {
+      if (counts[r] == 0) continue;
+      const size_t first = displs.empty() ? next : displs[r];
+      if (first > elements || counts[r] > elements - first)
+        throw Failure(tuttiInvalidArgument, std::string(span) + " has " + std::to_string(elements) +
+                                                " elements, but block " + std::to_string(r) + " has " +
+                                                std::to_string(counts[r]) + " from element " + std::to_string(first));
+      next = first + counts[r];
+    }
   }
 
   tuttiComm_t handle_ = nullptr;

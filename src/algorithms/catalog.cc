@@ -1,85 +1,23 @@
 // The one table of algorithms: recording, shape and claim of each.
 #include "algorithms/catalog.h"
 
-#include <algorithm>
 #include <array>
-#include <bit>
 
+#include "algorithms/circulant.h"
+#include "algorithms/claims.h"
 #include "algorithms/direct.h"
 #include "algorithms/double_tree.h"
 #include "algorithms/doubling.h"
+#include "algorithms/halving.h"
 #include "algorithms/hierarchical.h"
+#include "algorithms/knomial.h"
 #include "algorithms/ring.h"
+#include "algorithms/scan.h"
 #include "algorithms/tree.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 namespace {
-
-Shape whole(const Group&) { return {1, 1, 0, 1}; }
-Shape whole_with_scratch(const Group&) { return {1, 1, 1, 1}; }
-Shape chunk_per_rank(const Group& g) { return {uint32_t(g.n), uint32_t(g.n), 0, 1}; }
-Shape chunk_per_rank_with_scratch(const Group& g) { return {uint32_t(g.n), uint32_t(g.n), uint32_t(g.n), 1}; }
-Shape chunk_per_pipeline_place(const Group& g) { return {uint32_t(g.pipeline), uint32_t(g.pipeline), 0, 1}; }
-
-Shape hierarchical_shape(const Group& g) {
-  const Hosts hosts(g);
-  const int chunks = hosts.shares() * hosts.count();
-  int shares_max = 1;  // that one rank of several on a host owns
-  for (int h = 0; h < hosts.count(); ++h)
-    for (int p = 0; hosts.size(h) > 1 && p < hosts.size(h); ++p)
-      shares_max = std::max(shares_max, hosts.first_share(h, p + 1) - hosts.first_share(h, p));
-  const int message = hosts.shares() > 1 ? shares_max * hosts.count() : 1;
-  return {uint32_t(chunks), uint32_t(chunks), uint32_t(chunks), uint32_t(message)};
-}
-
-int log2_down(int n) { return int(std::bit_width(unsigned(n))) - 1; }
-int log2_up(int n) { return int(std::bit_width(unsigned(n - 1))); }
-
-Claim ring_claim(const Group& g) { return {2 * (g.n - 1), 2.0 * (g.n - 1) / g.n, 1}; }
-Claim one_shot_claim(const Group& g) { return {g.n > 1, double(g.n - 1), 1}; }
-Claim two_shot_claim(const Group& g) { return {g.n > 1 ? 2 : 0, 2.0 * (g.n - 1) / g.n, 1}; }
-// Handing over costs a message on the way in; the way out is on the longest chain too where a rank that took over from
-// a partner is the last to hear of another such rank, its complement.
-Claim doubling_claim(const Group& g) {
-  const int power = int(std::bit_floor(unsigned(g.n))), extra = g.n - power;
-  return {log2_down(g.n) + (extra > 0) + (extra > power / 2), double(log2_down(g.n) + (extra > 0)), 1};
-}
-Claim all_reduce_tree_claim(const Group& g) { return {2 * log2_down(g.n), double(log2_up(g.n)), 1}; }
-Claim binomial_claim(const Group& g) { return {log2_down(g.n), double(log2_up(g.n)), 1}; }
-Claim chain_claim(const Group& g) { return {g.n - 1, g.n > 1 ? 1.0 : 0.0, 1}; }
-Claim direct_claim(const Group& g) { return {g.n > 1, double(g.n - 1), 1}; }
-
-// Chunks that the busiest place sends, over all chunks.
-double double_tree_bytes(const Group& g, bool up) {
-  int most = 0;
-  for (int place = 0; place < g.n; ++place) {
-    int sent = 0;
-    for (int tree = 0; tree < 2; ++tree) {
-      const TreeNode node = double_tree_node(place, g.n, tree);
-      const int messages = (up && node.parent >= 0) + (node.children[0] >= 0) + (node.children[1] >= 0);
-      sent += messages * (tree == 0 ? (g.pipeline + 1) / 2 : g.pipeline / 2);
-    }
-    most = std::max(most, sent);
-  }
-  return double(most) / g.pipeline;
-}
-Claim all_reduce_double_tree_claim(const Group& g) {
-  return {2 * double_tree_height(g.n), double_tree_bytes(g, true), g.n > 2 && g.pipeline > 1 ? 2 : 1};
-}
-Claim broadcast_double_tree_claim(const Group& g) { return {double_tree_height(g.n), double_tree_bytes(g, false), 1}; }
-
-Claim hierarchical_claim(const Group& g) {
-  const Hosts hosts(g);
-  const int n_hosts = hosts.count(), shares = hosts.shares();
-  double most = 0;
-  for (int r = 0; r < g.n; ++r) {
-    const int h = hosts.host(r), p = hosts.place(r), others = hosts.size(h) - 1;
-    const int owned = hosts.first_share(h, p + 1) - hosts.first_share(h, p);
-    const double in_host = others > 0 ? shares - owned + owned * others : 0;
-    most = std::max(most, (in_host + owned * 2.0 * (n_hosts - 1) / n_hosts) / shares);
-  }
-  return {(shares > 1 ? 2 : 0) + (n_hosts > 1 ? 2 : 0), most, 1};
-}
 
 // An algorithm's template with its verbs read as data.
 template <auto algorithm>
@@ -87,12 +25,12 @@ void recorded(Recorder& recorder, const Group& group) {
   algorithm(recorder, group);
 }
 
-constexpr std::array<Algorithm, 11> table = {{
+constexpr std::array<Algorithm, 45> table = {{
     {"one_shot", Collective::all_reduce, false, recorded<all_reduce_one_shot<Recorder>>, whole_with_scratch,
      one_shot_claim,
      "Everybody sends its whole input to everybody and adds all in the order of ranks. The fewest rounds (one): best "
      "for small messages among few ranks.",
-     "The direct (\"one-phase\") exchange; folklore."},
+     "The direct (\"one-phase\") exchange; folklore.", Rounds::one},
     {"recursive_doubling", Collective::all_reduce, false, recorded<all_reduce_doubling<Recorder>>, whole,
      doubling_claim,
      "Partners at distance 1, 2, 4, … exchange their sums; ranks beyond a power of two hand over to a partner first. "
@@ -106,11 +44,12 @@ constexpr std::array<Algorithm, 11> table = {{
      two_shot_claim,
      "Rank i adds chunk i of everybody in the order of ranks and sends the sum to everybody. Two rounds and the least "
      "bytes: best for large messages where all ranks reach each other equally well.",
-     "Reduce-scatter and all-gather: Rabenseifner, ICCS 2004; both phases direct."},
+     "Reduce-scatter and all-gather: Rabenseifner, ICCS 2004; both phases direct.", Rounds::none, true},
     {"ring", Collective::all_reduce, false, recorded<all_reduce_ring<Recorder>>, chunk_per_rank, ring_claim,
      "n chunks go round a ring twice: once adding, once spreading. The least bytes, and each rank talks to two "
      "neighbours only: best for large messages on links that cross traffic would slow.",
-     "Patarasuk, Yuan, \"Bandwidth optimal all-reduce algorithms for clusters of workstations\", JPDC 2009."},
+     "Patarasuk, Yuan, \"Bandwidth optimal all-reduce algorithms for clusters of workstations\", JPDC 2009.",
+     Rounds::none, true},
     {"double_tree", Collective::all_reduce, true, recorded<all_reduce_double_tree<Recorder>>, chunk_per_pipeline_place,
      all_reduce_double_tree_claim,
      "Two binary trees, each for half of the chunks, an inner node of one being a leaf of the other; chunks follow "
@@ -124,22 +63,181 @@ constexpr std::array<Algorithm, 11> table = {{
      "crosses between hosts once each way: best where links inside a host are faster than those between.",
      "Träff, Rougier, \"MPI collectives and datatypes for hierarchical all-to-all communication\", EuroMPI 2014; "
      "BlueConnect: Cho et al., MLSys 2019."},
+    {"halving_doubling", Collective::all_reduce, false, recorded<all_reduce_halving<Recorder>>, chunk_per_member,
+     all_reduce_halving_claim,
+     "Partners at distance 1, 2, 4, … exchange halves of what they still have to add, then double the results "
+     "backwards; ranks beyond a power of two hand over to their neighbour first. Few rounds and, among powers of "
+     "two, the least bytes, in the order of ranks: best for middle sizes among many ranks.",
+     "Rabenseifner, \"Optimization of collective reduction operations\", ICCS 2004."},
+    {"circulant", Collective::all_reduce, false, recorded<all_reduce_circulant<Recorder>>, runs_of_chunks_with_scratch,
+     all_reduce_circulant_claim,
+     "A reduce_scatter and an all_gather at the distances of n halved again and again. Twice the fewest rounds "
+     "for a block each way and the least bytes, for any n: best for middle sizes among many ranks.",
+     "Träff, \"Optimal, non-pipelined reduce-scatter and allreduce algorithms\", 2024.", Rounds::none, true},
     {"direct", Collective::broadcast, false, recorded<broadcast_direct<Recorder>>, whole, direct_claim,
-     "The root sends to everybody. One round: best for small messages among few ranks.", "Folklore."},
-    {"binomial", Collective::broadcast, false, recorded<broadcast_binomial<Recorder>>, whole, binomial_claim,
+     "The root sends to everybody. One round: best for small messages among few ranks.", "Folklore.", Rounds::one},
+    {"binomial", Collective::broadcast, false, recorded<broadcast_knomial<2, Recorder>>, whole,
+     broadcast_knomial_claim<2>,
      "Whoever has the message sends it on to ranks at distance n/2, n/4, … . Best for small messages among many ranks.",
      "Johnsson, Ho, \"Optimum broadcasting and personalized communication in hypercubes\", IEEE Trans. Computers "
-     "1989."},
+     "1989.", Rounds::one_partner},
     {"chain", Collective::broadcast, true, recorded<broadcast_chain<Recorder>>, chunk_per_pipeline_place, chain_claim,
      "From the root to its neighbour and on, chunk by chunk, all links busy at once. Each rank sends everything once: "
      "best for large messages.",
      "The pipelined linear broadcast: Träff, Ripke, \"Optimal broadcast for fully connected processor-node networks\", "
-     "JPDC 2008."},
+     "JPDC 2008.", Rounds::none, true},
     {"double_tree", Collective::broadcast, true, recorded<broadcast_double_tree<Recorder>>, chunk_per_pipeline_place,
      broadcast_double_tree_claim,
      "Two binary trees, each for half of the chunks, an inner node of one being a leaf of the other. Each rank sends "
      "about everything once in logarithmic height: best for middle and large sizes on many ranks.",
      "Sanders, Speck, Träff, Parallel Computing 2009."},
+    {"knomial_4", Collective::broadcast, false, recorded<broadcast_knomial<4, Recorder>>, whole,
+     broadcast_knomial_claim<4>,
+     "As binomial, but whoever has the message sends it to three ranks on each level: half the levels. Best for small "
+     "messages where a flight takes longer than a few sends.",
+     "K-nomial trees: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 1997."},
+    {"hierarchical", Collective::broadcast, true, recorded<broadcast_hierarchical<Recorder>>, chunk_per_pipeline_place,
+     broadcast_hierarchical_claim,
+     "Down a binomial tree of hosts, chunk by chunk, and on each host to all its ranks. Each byte crosses to each host "
+     "once: best where links inside a host are faster than those between.",
+     "Karonis et al., \"Exploiting hierarchy in parallel computer networks\", IPDPS 2000."},
+    {"direct", Collective::reduce, false, recorded<reduce_direct<Recorder>>, whole_with_scratch, reduce_direct_claim,
+     "Everybody sends to the root, which adds all in one pass, in the order of ranks. One round: best for small "
+     "messages among few ranks.",
+     "Folklore.", Rounds::one, true},
+    {"binomial", Collective::reduce, false, recorded<reduce_knomial<2, Recorder>>, whole_with_scratch,
+     reduce_knomial_claim<2>,
+     "Neighbouring groups of 1, 2, 4, … ranks join their sums, in the order of ranks whatever the root. Best for small "
+     "messages among many ranks.",
+     "Thakur, Rabenseifner, Gropp, IJHPCA 2005; the tree: Johnsson, Ho, IEEE Trans. Computers 1989.",
+     Rounds::one_partner, true},
+    {"knomial_4", Collective::reduce, false, recorded<reduce_knomial<4, Recorder>>, whole_with_two_scratch,
+     reduce_knomial_claim<4>,
+     "Four neighbouring groups of 1, 4, 16, … ranks join their sums in one pass, in the order of ranks whatever "
+     "the root: half the levels of binomial. Best for small messages among many ranks.",
+     "K-nomial trees: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 1997.", Rounds::none, true},
+    {"hierarchical", Collective::reduce, false, recorded<reduce_hierarchical<Recorder>>, whole_with_two_scratch,
+     reduce_hierarchical_claim,
+     "Each host adds its ranks' inputs in one pass; the hosts' sums go up a binomial tree. Each host sends once: "
+     "best where links inside a host are faster than those between.",
+     "Karonis et al., IPDPS 2000.", Rounds::none, true},
+    {"chain", Collective::reduce, true, recorded<reduce_chain<Recorder>>, pipeline_with_scratch, chain_claim,
+     "From the root's right neighbour round to the root, chunk by chunk, all links busy at once. Each rank sends "
+     "everything once: best for large messages.",
+     "The pipelined linear broadcast, backwards: Träff, Ripke, JPDC 2008.", Rounds::none, true},
+    {"direct", Collective::all_gather, false,
+     recorded<static_cast<void (*)(Recorder&, const Group&)>(all_gather_direct<Recorder>)>, blocks, other_blocks_claim,
+     "Everybody sends its block to everybody. One round and the least bytes: best where all ranks reach each other "
+     "equally well.",
+     "Folklore.", Rounds::one, true},
+    {"ring", Collective::all_gather, false, recorded<all_gather_ring<Recorder>>, blocks, ring_turn_claim,
+     "Every block goes round the ring. The least bytes, and each rank talks to two neighbours only: best for large "
+     "blocks on links that cross traffic would slow.",
+     "Patarasuk, Yuan, JPDC 2009.", Rounds::none, true},
+    {"bruck", Collective::all_gather, false, recorded<all_gather_bruck<Recorder>>, runs_of_blocks, bruck_claim,
+     "At distances 1, 2, 4, … every rank passes on all that it has. The fewest messages and the least bytes: best for "
+     "small blocks among many ranks.",
+     "Bruck, Ho, Kipnis, Upfal, Weathersby, \"Efficient algorithms for all-to-all communications in multiport "
+     "message-passing systems\", IEEE TPDS 1997.", Rounds::one_partner, true},
+    {"circulant", Collective::all_gather, false, recorded<all_gather_circulant<Recorder>>, runs_of_blocks,
+     all_gather_circulant_claim,
+     "As bruck, at the distances of n halved again and again, so that messages are alike: the same rounds and bytes.",
+     "Träff, \"Optimal, non-pipelined reduce-scatter and allreduce algorithms\", 2024.", Rounds::one_partner, true},
+    {"hierarchical", Collective::all_gather, false, recorded<all_gather_hierarchical<Recorder>>, blocks,
+     all_gather_hierarchical_claim,
+     "Each block crosses once to each other host, whose ranks take turns to receive and hand on inside. Two "
+     "rounds: best where links inside a host are faster than those between.",
+     "Träff, Rougier, EuroMPI 2014."},
+    {"direct", Collective::reduce_scatter, false,
+     recorded<static_cast<void (*)(Recorder&, const Group&)>(reduce_scatter_direct<Recorder>)>, blocks_with_scratch,
+     reduce_scatter_direct_claim,
+     "Rank i adds block i of everybody in one pass, in the order of ranks. One round and the least bytes: best where "
+     "all ranks reach each other equally well.",
+     "Folklore.", Rounds::one, true},
+    {"ring", Collective::reduce_scatter, false, recorded<reduce_scatter_ring<Recorder>>, blocks_with_scratch,
+     ring_turn_claim,
+     "Sums go round the ring, each rank adding its own. The least bytes, and each rank talks to two neighbours only: "
+     "best for large blocks on links that cross traffic would slow.",
+     "Patarasuk, Yuan, JPDC 2009.", Rounds::none, true},
+    {"circulant", Collective::reduce_scatter, false, recorded<reduce_scatter_circulant<Recorder>>,
+     runs_of_blocks_with_scratch, reduce_scatter_circulant_claim,
+     "At the distances of n halved again and again, every rank hands on half of its sums. The fewest messages and the "
+     "least bytes for any n: best for small blocks among many ranks.",
+     "Träff, \"Optimal, non-pipelined reduce-scatter and allreduce algorithms\", 2024.", Rounds::one_partner, true},
+    {"halving", Collective::reduce_scatter, false, recorded<reduce_scatter_halving<Recorder>>,
+     runs_of_blocks_with_scratch, reduce_scatter_halving_claim,
+     "Partners at half the distance each time exchange the half of the blocks that the other still has to add; "
+     "ranks beyond a power of two hand over to their neighbour first. Best for small blocks among a power of two "
+     "of ranks.",
+     "Thakur, Rabenseifner, Gropp, IJHPCA 2005."},
+    {"direct", Collective::gather, false, recorded<gather_direct<Recorder>>, blocks, own_block_claim,
+     "Everybody sends its block to the root. One round and the least bytes: best for large blocks, or few ranks.",
+     "Folklore.", Rounds::one, true},
+    {"binomial", Collective::gather, false, recorded<gather_knomial<2, Recorder>>, runs_of_blocks_with_scratch,
+     gather_knomial_claim<2>,
+     "Blocks gather up a binomial tree, a subtree's as one message. Best for small blocks among many ranks.",
+     "Thakur, Rabenseifner, Gropp, IJHPCA 2005.", Rounds::one_partner},
+    {"knomial_4", Collective::gather, false, recorded<gather_knomial<4, Recorder>>, runs_of_blocks_with_scratch,
+     gather_knomial_claim<4>,
+     "As binomial, with three subtrees on each level: half the levels. Best for small blocks among many ranks.",
+     "K-nomial trees: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 1997."},
+    {"direct", Collective::scatter, false, recorded<scatter_direct<Recorder>>, blocks, other_blocks_claim,
+     "The root sends everybody its block. One round and the least bytes: best for large blocks, or few ranks.",
+     "Folklore.", Rounds::one, true},
+    {"binomial", Collective::scatter, false, recorded<scatter_knomial<2, Recorder>>, runs_of_blocks_with_scratch,
+     scatter_knomial_claim<2>,
+     "Blocks go down a binomial tree, a subtree's as one message. Best for small blocks among many ranks.",
+     "Thakur, Rabenseifner, Gropp, IJHPCA 2005.", Rounds::one_partner, true},
+    {"knomial_4", Collective::scatter, false, recorded<scatter_knomial<4, Recorder>>, runs_of_blocks_with_scratch,
+     scatter_knomial_claim<4>,
+     "As binomial, with three subtrees on each level: half the levels. Best for small blocks among many ranks.",
+     "K-nomial trees: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 1997.", Rounds::none, true},
+    {"direct", Collective::all_to_all, false, recorded<all_to_all_direct<Recorder>>, blocks, other_blocks_claim,
+     "Everybody sends everybody its block, all at once. One round and the least bytes: best for small blocks, or few "
+     "ranks.",
+     "Folklore.", Rounds::one, true},
+    {"pairwise", Collective::all_to_all, false, recorded<all_to_all_pairwise<Recorder>>, blocks, other_blocks_claim,
+     "In round d, ranks whose numbers add up to d exchange: one partner at a time. Best for large blocks on links that "
+     "many senders at once would choke.",
+     "Thakur, Rabenseifner, Gropp, IJHPCA 2005; the partners' sum, for any n: folklore.", Rounds::none, true},
+    {"bruck", Collective::all_to_all, false, recorded<all_to_all_bruck<Recorder>>, runs_of_blocks_with_two_scratch,
+     all_to_all_bruck_claim,
+     "A block travels by the powers of two that its distance is the sum of, together with all that have that "
+     "power. The fewest rounds, each with half of the blocks: best for very small blocks among many ranks.",
+     "Bruck, Ho, Kipnis, Upfal, Weathersby, \"Efficient algorithms for all-to-all communications in multiport "
+     "message-passing systems\", IEEE TPDS 1997.", Rounds::one_partner},
+    {"direct", Collective::scan, false, recorded<scan_direct<Recorder>>, whole_with_scratch, scan_direct_claim,
+     "Everybody sends its input to all higher ranks, which add what comes in one pass. One round: best for small "
+     "messages among few ranks.",
+     "Folklore.", Rounds::one},
+    {"recursive_doubling", Collective::scan, false, recorded<scan_doubling<Recorder>>, whole, scan_doubling_claim,
+     "At distances 1, 2, 4, … every rank hands up its sum, which covers twice as many ranks after each round. Best for "
+     "small messages among many ranks.",
+     "Hillis, Steele, \"Data parallel algorithms\", CACM 1986; Kogge, Stone, IEEE Trans. Computers 1973.",
+     Rounds::one_partner},
+    {"chain", Collective::scan, true, recorded<scan_chain<Recorder>>, chunk_per_pipeline_place, scan_chain_claim,
+     "From rank to rank, chunk by chunk, each adding its own, all links busy at once. Each rank sends everything once: "
+     "best for large messages.",
+     "The pipelined linear scan: Sanders, Träff, \"Parallel prefix (scan) algorithms for MPI\", EuroPVM/MPI 2006.",
+     Rounds::none, true},
+    {"direct", Collective::exscan, false, recorded<exscan_direct<Recorder>>, whole, scan_direct_claim,
+     "Everybody sends its input to all higher ranks, which add what comes in one pass. One round: best for small "
+     "messages among few ranks.",
+     "Folklore.", Rounds::one},
+    {"recursive_doubling", Collective::exscan, false, recorded<exscan_doubling<Recorder>>, whole,
+     exscan_doubling_claim,
+     "Inputs move up by one rank; then sums go up at distances 1, 2, 4, … . One addition a round and one shift: "
+     "best for middle sizes among many ranks.",
+     "Hillis, Steele, CACM 1986, on inputs shifted by one."},
+    {"doubling_123", Collective::exscan, false, recorded<exscan_123<Recorder>>, whole_with_two_scratch,
+     exscan_123_claim,
+     "At distances 1, 2, 3, and then doubled: three inputs are there after two rounds. Fewer rounds than a shift and a "
+     "scan: best for small messages among many ranks.",
+     "Träff, \"Improved algorithms for the exclusive prefix sums\" (123-doubling), 2025."},
+    {"chain", Collective::exscan, true, recorded<exscan_chain<Recorder>>, pipeline_with_two_scratch, scan_chain_claim,
+     "From rank to rank, chunk by chunk: what comes in is the result, and with the rank's own added it goes on. "
+     "Each rank sends everything once: best for large messages.",
+     "The pipelined linear scan: Sanders, Träff, EuroPVM/MPI 2006.", Rounds::none, true},
 }};
 
 }  // namespace
@@ -147,19 +245,17 @@ constexpr std::array<Algorithm, 11> table = {{
 std::span<const Algorithm> catalog() { return table; }
 
 const Algorithm* find_algorithm(Collective collective, std::string_view name) {
-  if (collective == Collective::barrier) collective = Collective::all_reduce;
+  collective = served_as(collective);
   for (const Algorithm& row : table)
     if (row.collective == collective && row.name == name) return &row;
   return nullptr;
 }
 
-std::string_view algorithm_names(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::barrier: return "one_shot, recursive_doubling, tree, two_shot, ring, double_tree, hierarchical";
-    case Collective::broadcast: return "direct, binomial, chain, double_tree";
-    default: return "";
-  }
+std::string algorithm_names(Collective collective) {
+  std::string names;
+  for (const Algorithm& row : table)
+    if (row.collective == served_as(collective)) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  return names;
 }
 
 }  // namespace tutti

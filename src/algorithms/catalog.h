@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "schedule/algorithm.h"
@@ -10,10 +11,10 @@ namespace tutti {
 
 std::span<const Algorithm> catalog();
 
-// Null where there is none. barrier uses all_reduce's rows (with no bytes).
+// Null where there is none. A barrier and v-forms have the rows of the collective that they are served as.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
 // The names of a collective's algorithms, comma-separated, for messages.
-std::string_view algorithm_names(Collective collective);
+std::string algorithm_names(Collective collective);
 
 }  // namespace tutti

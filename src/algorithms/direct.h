@@ -68,4 +68,74 @@ constexpr void broadcast_direct(V& v, const Group& group) {
   v.copy(in(0), out(0));
 }
 
+// Everybody sends to the root, which adds in the order of ranks.
+template <class V>
+constexpr void reduce_direct(V& v, const Group& group) {
+  if (group.rank != group.root) return v.send(group.root, in(0));
+  add_in_rank_order(v, group.rank, group.n, in(0), out(0), scratch(0));
+  v.finish(out(0));
+}
+
+// Rank i adds block i of everybody, in the order of ranks.
+template <class V>
+constexpr void reduce_scatter_direct(V& v, const Group& group) {
+  const auto source = [](int i) { return in(i); };
+  const auto target = [](int i) { return out(i); };
+  const auto spare = [](int i) { return scratch(i); };
+  reduce_scatter_direct(v, group.rank, group.n, source, target, spare);
+  v.finish(out(group.rank));
+}
+
+// Everybody sends its block to everybody.
+template <class V>
+constexpr void all_gather_direct(V& v, const Group& group) {
+  const int rank = group.rank, n = group.n;
+  for (int d = 1; d < n; ++d) v.send((rank + d) % n, in(rank));
+  v.copy(in(rank), out(rank));
+  for (int d = 1; d < n; ++d) v.recv((rank + n - d) % n, out((rank + n - d) % n));
+}
+
+// Everybody sends its block to the root.
+template <class V>
+constexpr void gather_direct(V& v, const Group& group) {
+  const int n = group.n, root = group.root;
+  if (group.rank != root) return v.send(root, in(group.rank));
+  v.copy(in(root), out(root));
+  for (int d = 1; d < n; ++d) v.recv((root + d) % n, out((root + d) % n));
+}
+
+// The root sends everybody its block.
+template <class V>
+constexpr void scatter_direct(V& v, const Group& group) {
+  const int n = group.n, root = group.root;
+  if (group.rank != root) return v.recv(root, out(group.rank));
+  for (int d = 1; d < n; ++d) v.send((root + d) % n, in((root + d) % n));
+  v.copy(in(root), out(root));
+}
+
+// Everybody sends everybody a block of its own. All is sent before anything comes in, so it may work in place.
+template <class V>
+constexpr void all_to_all_direct(V& v, const Group& group) {
+  const int rank = group.rank, n = group.n;
+  for (int d = 1; d < n; ++d) v.send((rank + d) % n, in((rank + d) % n));
+  v.copy(in(rank), out(rank));
+  for (int d = 1; d < n; ++d) v.recv((rank + n - d) % n, out((rank + n - d) % n));
+}
+
+// In round d, ranks whose numbers add up to d (modulo n) exchange their blocks: one partner at a time. What comes in
+// replaces what has just gone to the same partner, so it may work in place.
+template <class V>
+constexpr void all_to_all_pairwise(V& v, const Group& group) {
+  const int rank = group.rank, n = group.n;
+  for (int d = 0; d < n; ++d) {
+    const int partner = (d + n - rank) % n;
+    if (partner == rank) {
+      v.copy(in(rank), out(rank));
+      continue;
+    }
+    v.send(partner, in(partner));
+    v.recv(partner, out(partner));
+  }
+}
+
 }  // namespace tutti

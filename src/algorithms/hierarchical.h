@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "algorithms/direct.h"
+#include "algorithms/knomial.h"
 
 namespace tutti {
 
@@ -33,6 +34,9 @@ class Hosts {
   int place(int rank) const { return place_[size_t(rank)]; }  // among its host's ranks
   int size(int host) const { return int(members_[size_t(host)].size()); }
   int member(int host, int place) const { return members_[size_t(host)][size_t(place)]; }
+
+  // Whether the ranks of each host follow each other: then the order of hosts, and in them of places, is that of ranks.
+  bool in_rank_order() const { return std::is_sorted(host_.begin(), host_.end()); }
 
   // The member at `place` of a host owns shares [first_share(place), first_share(place + 1)): at least one.
   int first_share(int host, int place) const { return place * shares_ / size(host); }
@@ -80,6 +84,95 @@ void all_reduce_hierarchical(V& v, const Group& group) {
     all_gather_direct(across, mine, n_hosts, sum);
   }
   all_gather_direct(in_host, place, hosts.size(mine), target);
+}
+
+// Who speaks for a host where a root is: the root, or the host's first rank.
+inline int host_leader(const Hosts& hosts, int host, int root) {
+  return host == hosts.host(root) ? root : hosts.member(host, 0);
+}
+
+// Chunk by chunk: down a binomial tree of the hosts' leaders, and from each to the ranks of its host.
+template <class V>
+void broadcast_hierarchical(V& v, const Group& group) {
+  const Hosts hosts(group);
+  const int n_hosts = hosts.count(), root_host = hosts.host(group.root), mine = hosts.host(group.rank);
+  const int leader = host_leader(hosts, mine, group.root);
+  const auto leader_at = [&](int place) { return host_leader(hosts, (place + root_host) % n_hosts, group.root); };
+  for (int c = 0; c < group.pipeline; ++c) {
+    if (group.rank != leader) {
+      v.recv(leader, out(c));
+      continue;
+    }
+    spread_knomial<2>(v, (mine + n_hosts - root_host) % n_hosts, n_hosts, leader_at, in(c), out(c));
+    const Slice held = group.rank == group.root ? in(c) : out(c);
+    for (int p = 0; p < hosts.size(mine); ++p)
+      if (hosts.member(mine, p) != leader) v.send(hosts.member(mine, p), held);
+    if (group.rank == group.root) v.copy(in(c), out(c));
+  }
+}
+
+// Everybody sends to its host's leader, which adds; the leaders' sums go up a binomial tree of hosts.
+template <class V>
+void reduce_hierarchical(V& v, const Group& group) {
+  const Hosts hosts(group);
+  const int rank = group.rank, root = group.root, mine = hosts.host(rank), size = hosts.size(mine);
+  const int leader = host_leader(hosts, mine, root);
+  if (rank != leader) return v.send(leader, in(0));
+  const auto same = [](Slice s) { return s; };
+  Slice sum = in(0);
+  if (size > 1) {
+    sum = rank == root ? out(0) : scratch(0);
+    Renamed in_host(
+        v, [&](int p) { return hosts.member(mine, p); }, same);
+    add_in_rank_order(in_host, hosts.place(rank), size, in(0), sum, scratch(1));
+  }
+  Renamed across(
+      v, [&](int host) { return host_leader(hosts, host, root); }, same);
+  if (!join_knomial<2>(across, mine, hosts.count(), hosts.host(root), sum, out(0), scratch(0), scratch(1))) return;
+  if (group.n == 1) v.copy(in(0), out(0));
+  v.finish(out(0));
+}
+
+// The rank of a host that takes the block of `rank`, which is of another host, and hands it on there.
+inline int block_taker(const Hosts& hosts, int host, int rank) {
+  return hosts.member(host, hosts.place(rank) % hosts.size(host));
+}
+
+// What a rank hands to the others of its host: its own block, and those that it took.
+inline std::vector<int> blocks_handed_on(const Hosts& hosts, int rank) {
+  std::vector<int> blocks = {rank};
+  for (int host = 0; host < hosts.count(); ++host)
+    for (int p = 0; host != hosts.host(rank) && p < hosts.size(host); ++p)
+      if (block_taker(hosts, hosts.host(rank), hosts.member(host, p)) == rank) blocks.push_back(hosts.member(host, p));
+  return blocks;
+}
+
+// Each block crosses once to each other host, its ranks taking turns; whoever takes one hands it to all of its host.
+// One after the other, so that nobody sends a second block to a rank that has not taken the first.
+template <class V>
+void all_gather_hierarchical(V& v, const Group& group) {
+  const Hosts hosts(group);
+  const int rank = group.rank, mine = hosts.host(rank), size = hosts.size(mine);
+  for (int d = 1; d < hosts.count(); ++d) v.send(block_taker(hosts, (mine + d) % hosts.count(), rank), in(rank));
+  v.copy(in(rank), out(rank));
+  std::vector<std::vector<int>> handed;
+  size_t turns = 0;
+  for (int p = 0; p < size; ++p) {
+    handed.push_back(blocks_handed_on(hosts, hosts.member(mine, p)));
+    turns = std::max(turns, handed.back().size());
+  }
+  const int place = hosts.place(rank);
+  for (size_t turn = 0; turn < turns; ++turn) {
+    const std::vector<int>& own = handed[size_t(place)];
+    if (turn < own.size()) {
+      if (turn > 0) v.recv(own[turn], out(own[turn]));
+      for (int d = 1; d < size; ++d) v.send(hosts.member(mine, (place + d) % size), out(own[turn]));
+    }
+    for (int d = 1; d < size; ++d) {
+      const int from = (place + size - d) % size;
+      if (turn < handed[size_t(from)].size()) v.recv(hosts.member(mine, from), out(handed[size_t(from)][turn]));
+    }
+  }
 }
 
 }  // namespace tutti

@@ -38,4 +38,47 @@ constexpr void broadcast_chain(V& v, const Group& group) {
   }
 }
 
+// From the root's right neighbour round to the root, chunk by chunk, each rank adding its own.
+template <class V>
+constexpr void reduce_chain(V& v, const Group& group) {
+  const int n = group.n, place = (group.rank + 2 * n - group.root - 1) % n;  // the root's is the last
+  const int next = (group.rank + 1) % n, previous = (group.rank + n - 1) % n;
+  for (int c = 0; c < group.pipeline; ++c) {
+    const Slice sum = place == n - 1 ? out(c) : scratch(c);
+    if (place > 0) v.recv_reduce(previous, in(c), sum, true);
+    if (n == 1) v.copy(in(c), out(c));
+    if (place == n - 1) v.finish(out(c));
+    else v.send(next, place == 0 ? in(c) : sum);
+  }
+}
+
+// The ring's first turn: the sum of block c starts at rank c + 1 and ends at rank c.
+template <class V>
+constexpr void reduce_scatter_ring(V& v, const Group& group) {
+  const int n = group.n, next = (group.rank + 1) % n, previous = (group.rank + n - 1) % n;
+  const auto block = [&](int steps_back) { return (group.rank + 2 * n - 1 - steps_back) % n; };
+  if (n == 1) v.copy(in(0), out(0));
+  if (n > 1) v.send(next, in(block(0)));
+  for (int s = 1; s < n; ++s) {
+    const int c = block(s);
+    const Slice sum = s == n - 1 ? out(c) : scratch(c);
+    v.recv_reduce(previous, in(c), sum, true);
+    if (s < n - 1) v.send(next, sum);
+  }
+  v.finish(out(group.rank));
+}
+
+// The ring's second turn: every block passes every rank.
+template <class V>
+constexpr void all_gather_ring(V& v, const Group& group) {
+  const int n = group.n, next = (group.rank + 1) % n, previous = (group.rank + n - 1) % n;
+  if (n > 1) v.send(next, in(group.rank));
+  v.copy(in(group.rank), out(group.rank));
+  for (int s = 1; s < n; ++s) {
+    const int c = (group.rank + n - s) % n;
+    v.recv(previous, out(c));
+    if (s < n - 1) v.send(next, out(c));
+  }
+}
+
 }  // namespace tutti

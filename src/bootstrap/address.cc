@@ -221,4 +221,19 @@ JobId::Address from_sockaddr(const sockaddr_storage& storage) noexcept {
   return address;
 }
 
+void write(ByteWriter& writer, const JobId::Address& address) {
+  writer.raw(std::as_bytes(std::span(address.ip)));
+  writer.u16(address.port);
+  writer.u32(address.scope);
+}
+
+JobId::Address read_address(ByteReader& reader) {
+  JobId::Address address;
+  const std::span<const std::byte> ip = reader.raw(address.ip.size());
+  std::transform(ip.begin(), ip.end(), address.ip.begin(), [](std::byte b) { return static_cast<unsigned char>(b); });
+  address.port = reader.u16();
+  address.scope = reader.u32();
+  return address;
+}
+
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/wire.h"
 
 namespace tutti {
 
@@ -45,5 +46,9 @@ std::string describe(const JobId::Address& address);
 
 socklen_t to_sockaddr(const JobId::Address& address, sockaddr_storage& storage) noexcept;
 JobId::Address from_sockaddr(const sockaddr_storage& storage) noexcept;
+
+// As others are told it. read_address throws as ByteReader does.
+void write(ByteWriter& writer, const JobId::Address& address);
+JobId::Address read_address(ByteReader& reader);
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 // 64 bytes) is read from a peer that has not proven the job's key.
 #pragma once
 
+#include <atomic>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 1;
+inline constexpr uint32_t protocol_version = 2;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -110,13 +111,16 @@ class Bootstrap {
   struct Wish {
     int peer;
     uint32_t tag;
+    bool although_failed = false;  // among those who live on after a verdict: it does not end the connecting
   };
   virtual std::vector<Fd> connect(std::span<const Wish> wishes) = 0;
 
   // --- Liveness; any thread.
 
-  // Null while healthy. Once not null, it never changes. One atomic load.
-  virtual const Verdict* verdict() const noexcept = 0;
+  // Null while healthy. Once not null, it never changes.
+  const Verdict* verdict() const noexcept { return verdict_cell().load(std::memory_order_acquire); }
+  // Where verdict() lies, for who looks often. Stored with release.
+  virtual const std::atomic<const Verdict*>& verdict_cell() const noexcept = 0;
   // Makes `verdict` this communicator's end, unless it has one, and tells all ranks.
   virtual void fail(Verdict verdict) noexcept = 0;
   // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.

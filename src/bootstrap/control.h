@@ -50,10 +50,11 @@ class Control {
   // --- Set-up.
   std::vector<Bytes> all_gather(std::span<const std::byte> mine, TimeNs deadline);
   // The next data connection that `peer` opened with `tag`.
-  Fd take_data(int peer, uint32_t tag, TimeNs deadline);
+  Fd take_data(int peer, uint32_t tag, TimeNs deadline, bool although_failed);
 
   // --- Liveness; any thread.
   const Verdict* verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }  // pairs: publish()
+  const std::atomic<const Verdict*>& verdict_cell() const noexcept { return verdict_; }
   void fail(Verdict verdict) noexcept;
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);

@@ -155,11 +155,11 @@ void Control::check_rounds(TimeNs now) {
   }
 }
 
-Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline) {
+Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline, bool although_failed) {
   Lock lock(mutex_);
   const auto found = [&] { return parked_.find({peer, tag}); };
   changed_.wait_until(lock, time_point(deadline), [&] {
-    return found() != parked_.end() || verdict() != nullptr || doorkeeper_.accept_error() != 0;
+    return found() != parked_.end() || (verdict() != nullptr && !although_failed) || doorkeeper_.accept_error() != 0;
   });
   const auto entry = found();
   if (entry != parked_.end()) {
@@ -169,7 +169,7 @@ Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline) {
     --parked_count_;
     return fd;
   }
-  throw_verdict();
+  if (!although_failed) throw_verdict();
   throw_accept_error();
   throw Error(Code::timeout, fmt::format("{} opened no data connection with tag {} to rank {} {}", liveness_.name(peer),
                                          tag, rank_, within(options_.timeout_ns)));

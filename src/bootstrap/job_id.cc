@@ -39,11 +39,7 @@ void encode(const JobId& id, std::span<char, 128> bytes) {
   writer.u8(uint8_t(id.addresses.size()));
   writer.u8(id.port_count);
   writer.raw(std::as_bytes(std::span(id.key)));
-  for (const JobId::Address& address : id.addresses) {
-    writer.raw(std::as_bytes(std::span(address.ip)));
-    writer.u16(address.port);
-    writer.u32(address.scope);
-  }
+  for (const JobId::Address& address : id.addresses) write(writer, address);
   const Bytes body = writer.take();
   TUTTI_ASSERT(body.size() <= id_bytes - checksum_bytes);
   std::fill(bytes.begin(), bytes.end(), '\0');
@@ -66,14 +62,7 @@ JobId decode(std::span<const char, 128> bytes) {
   if (count < 1 || count > JobId::address_max || id.port_count < 1) refuse("it holds no address");
   const std::span<const std::byte> key = reader.raw(id.key.size());
   std::transform(key.begin(), key.end(), id.key.begin(), [](std::byte b) { return static_cast<unsigned char>(b); });
-  for (size_t i = 0; i < count; ++i) {
-    JobId::Address address;
-    const std::span<const std::byte> ip = reader.raw(address.ip.size());
-    std::transform(ip.begin(), ip.end(), address.ip.begin(), [](std::byte b) { return static_cast<unsigned char>(b); });
-    address.port = reader.u16();
-    address.scope = reader.u32();
-    id.addresses.push_back(address);
-  }
+  for (size_t i = 0; i < count; ++i) id.addresses.push_back(read_address(reader));
   return id;
 }
 

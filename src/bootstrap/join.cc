@@ -186,11 +186,14 @@ class Joined final : public Bootstrap {
     for (size_t i = 0; i < wishes.size(); ++i)
       if (wishes[i].peer < rank_) fds[i] = open(wishes[i], deadline);
     for (size_t i = 0; i < wishes.size(); ++i)
-      if (wishes[i].peer > rank_) fds[i] = control_->take_data(wishes[i].peer, wishes[i].tag, deadline);
+      if (wishes[i].peer > rank_) {
+        const Wish& wish = wishes[i];
+        fds[i] = control_->take_data(wish.peer, wish.tag, deadline, wish.although_failed);
+      }
     return fds;
   }
 
-  const Verdict* verdict() const noexcept override { return control_->verdict(); }
+  const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return control_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
   void leave() noexcept override { control_->leave(); }
@@ -202,11 +205,11 @@ class Joined final : public Bootstrap {
     const Hello hello{Purpose::data, uint32_t(rank_), uint32_t(size_), wish.tag};
     DialOptions dialling;
     dialling.deadline = deadline;
-    dialling.stop = [&] { return verdict() != nullptr; };
+    dialling.stop = [&] { return verdict() != nullptr && !wish.although_failed; };
     DialResult result = dial(member.addresses, Secret{key_, member.identity, options_.protocol_version}, hello,
                              dialling);
     if (result.kind == DialResult::Kind::connected) return std::move(result.fd);
-    if (const Verdict* why = verdict()) throw Error(why->code, why->sentence);
+    if (const Verdict* why = verdict(); why != nullptr && !wish.although_failed) throw Error(why->code, why->sentence);
     if (result.kind == DialResult::Kind::system)
       throw descriptor_error(fmt::format("{} cannot make a socket for a data connection", describe(rank_)),
                              result.error_number);

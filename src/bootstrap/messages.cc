@@ -18,11 +18,7 @@ void write(ByteWriter& writer, const Member& member) {
   writer.text(member.host);
   writer.u64(uint64_t(member.pid));
   writer.u8(uint8_t(member.addresses.size()));
-  for (const JobId::Address& address : member.addresses) {
-    writer.raw(std::as_bytes(std::span(address.ip)));
-    writer.u16(address.port);
-    writer.u32(address.scope);
-  }
+  for (const JobId::Address& address : member.addresses) write(writer, address);
 }
 
 Member read_member(ByteReader& reader) {
@@ -34,14 +30,7 @@ Member read_member(ByteReader& reader) {
   member.pid = int64_t(reader.u64());
   const size_t count = reader.u8();
   if (count > rank_address_max) throw Error(Code::remote_error, "a rank reports too many addresses");
-  for (size_t i = 0; i < count; ++i) {
-    JobId::Address address;
-    const std::span<const std::byte> ip = reader.raw(address.ip.size());
-    std::transform(ip.begin(), ip.end(), address.ip.begin(), [](std::byte b) { return static_cast<unsigned char>(b); });
-    address.port = reader.u16();
-    address.scope = reader.u32();
-    member.addresses.push_back(address);
-  }
+  for (size_t i = 0; i < count; ++i) member.addresses.push_back(read_address(reader));
   return member;
 }
 

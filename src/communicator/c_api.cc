@@ -9,6 +9,7 @@
 #include "communicator/arguments.h"
 #include "communicator/group.h"
 #include "communicator/launcher.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 namespace {
@@ -27,12 +28,13 @@ JobId id_of(const tuttiUniqueId& id) { return decode(std::span<const char, TUTTI
 
 TimeNs set_up_deadline(int timeout_ms) { return now_ns() + timeout_ms * ns_per_ms; }
 
-// Joins now, or at the end of the open group.
-tuttiResult_t join_or_defer(GroupJoin join) {
-  CallingThread& thread = CallingThread::current();
-  if (thread.group_depth > 0) thread.joins.push_back(std::move(join));
-  else *join.result = communicators().make(Communicator::join(join.id, join.rank, join.size, join.options));
-  return tuttiSuccess;
+// Null stays null.
+tuttiComm_t handle_of(std::unique_ptr<Communicator> communicator) {
+  return communicator == nullptr ? nullptr : communicators().make(std::move(communicator));
+}
+
+GroupJoin joining(const JobId& id, int rank, int size, const CommunicatorOptions& options, tuttiComm_t* result) {
+  return {[=] { return Communicator::join(id, rank, size, options); }, result};
 }
 
 }  // namespace
@@ -64,7 +66,15 @@ Stream& stream_of(tuttiStream_t stream) {
 
 void join_now(const std::vector<GroupJoin>& joins) {
   std::vector<std::unique_ptr<Communicator>> made = join_together(joins);
-  for (size_t i = 0; i < joins.size(); ++i) *joins[i].result = communicators().make(std::move(made[i]));
+  for (size_t i = 0; i < joins.size(); ++i) *joins[i].result = handle_of(std::move(made[i]));
+}
+
+tuttiResult_t join_or_defer(GroupJoin join) {
+  CallingThread& thread = CallingThread::current();
+  if (thread.preparing) throw Error(Code::invalid_usage, "communicators cannot be made between tuttiPrepareStart and End");
+  if (thread.group_depth > 0) thread.joins.push_back(std::move(join));
+  else *join.result = handle_of(join.make());
+  return tuttiSuccess;
 }
 
 }  // namespace tutti
@@ -90,6 +100,7 @@ const char* tuttiGetLastError(tuttiComm_t comm) {
 }
 
 size_t tuttiTypeSize(tuttiDataType_t type) {
+  if (const size_t bytes = opaque_type_bytes(type)) return bytes;
   return int(type) >= 0 && int(type) < tuttiNumTypes ? element_bytes(DataType(type)) : 0;
 }
 
@@ -113,7 +124,7 @@ tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, tuttiUnique
     check_not_null("comm", comm);
     *comm = nullptr;
     check_rank(rank, nranks);
-    return join_or_defer({id_of(id), rank, nranks, checked_options(config), comm});
+    return join_or_defer(joining(id_of(id), rank, nranks, checked_options(config), comm));
   });
 }
 
@@ -128,7 +139,8 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devices)
     const CommunicatorOptions options = checked_options(nullptr);
     const JobId id = open_meeting_place(options.interface_names, set_up_deadline(options.timeout_ms));
     std::vector<GroupJoin> joins;
-    for (int rank = 0; rank < ndev; ++rank) joins.push_back({id, rank, ndev, options, &comms[rank]});
+    joins.reserve(size_t(ndev));
+    for (int rank = 0; rank < ndev; ++rank) joins.push_back(joining(id, rank, ndev, options, &comms[rank]));
     join_now(joins);
     return tuttiSuccess;
   });
@@ -144,7 +156,7 @@ tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t* config) {
     if (launched.rank == 0)
       open_meeting_place_at(launched.master_address, launched.master_port, key, set_up_deadline(options.timeout_ms));
     const JobId id = agreed_meeting_place(launched.master_address, launched.master_port, key);
-    return join_or_defer({id, launched.rank, launched.size, options, comm});
+    return join_or_defer(joining(id, launched.rank, launched.size, options, comm));
   });
 }
 
@@ -201,9 +213,13 @@ tuttiResult_t tuttiCommAlgorithm(tuttiComm_t comm, const char* collective, size_
     check_not_null("collective", collective);
     check_not_null("name", name);
     const auto kind = collective_named(collective);
+    std::vector<std::string_view> names = {"barrier"};
+    for (const Collective known : planned_collectives) names.push_back(tutti::name(known));
+    for (size_t i = 0; i < collective_names.size(); ++i)
+      if (is_v_form(Collective(i))) names.push_back(collective_names[i]);
     if (!kind || *kind == Collective::send_recv)
       throw Error(Code::invalid_argument,
-                  fmt::format("collective is \"{}\", not all_reduce, broadcast or barrier", collective));
+                  fmt::format("collective is \"{}\", not one of {}", collective, fmt::join(names, ", ")));
     *name = communicator.algorithm_for(*kind, bytes).data();
     return tuttiSuccess;
   });
@@ -239,6 +255,16 @@ tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t comm, tuttiResult_t* state) {
     check_not_null("state", state);
     const Verdict* verdict = communicator.failure();
     *state = verdict == nullptr ? tuttiSuccess : tuttiResult_t(verdict->code);
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiCommWriteRecord(tuttiComm_t comm, const char* file) {
+  return at_the_border([&] {
+    const Communicator& communicator = communicator_of(comm);
+    check_not_null("file", file);
+    const Verdict* verdict = communicator.failure();
+    communicator.recorder().write_record(file, verdict == nullptr ? "" : verdict->sentence);
     return tuttiSuccess;
   });
 }

@@ -6,6 +6,7 @@
 #include "communicator/communicator.h"
 #include "communicator/handle.h"
 #include "communicator/stream.h"
+#include "memory/shared_memory.h"
 #include "tutti/tutti.h"
 
 // The C handles are cells of these stores.
@@ -33,9 +34,14 @@ tuttiResult_t at_the_border(Body body) noexcept {
 
 // Joins all at once and writes their handles. Throws the first Error, and then no handle is written.
 void join_now(const std::vector<GroupJoin>& joins);
+// Makes a communicator now, or at the end of the open group.
+tuttiResult_t join_or_defer(GroupJoin join);
 
 // The live communicator or stream behind a handle. Throw Error(invalid_argument): null, or destroyed.
 Communicator& communicator_of(tuttiComm_t comm);
 Stream& stream_of(tuttiStream_t stream);
+
+// What tuttiMemAlloc gives out in this process. Never destroyed: memory may be freed while the program ends.
+SharedMemory& process_memory();
 
 }  // namespace tutti

@@ -1,9 +1,13 @@
 // The C interface: collectives, point to point and groups. The small operation's way begins here.
+#include <optional>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "communicator/arguments.h"
-#include "communicator/c_api.h"
+#include "communicator/c_api_operations.h"
 #include "communicator/group.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 namespace {
@@ -16,13 +20,48 @@ tuttiResult_t run_in_turn(Communicator& communicator, const Request& request) no
   return tuttiResult_t(code);
 }
 
-// Runs a checked request now, on a stream, or at the end of the open group.
-tuttiResult_t submit(Communicator& communicator, const Request& request, tuttiStream_t stream) {
+void check_still_member(const Communicator& communicator) {
   if (communicator.has_left())
     throw Error(Code::invalid_usage, "comm has been finalized: only tuttiCommDestroy may follow");
+}
+
+void check_may_have_stream(const CallingThread& thread, const Stream* stream) {
+  if (thread.preparing && stream != nullptr)
+    throw Error(Code::invalid_usage, "a call that is prepared takes no stream: tuttiPreparedStart does");
+}
+
+// The way of a small call that was made before: all that would refuse it, or send it elsewhere, is looked at in a few
+// nanoseconds. False: it must go the long way, where errors are told.
+[[gnu::always_inline]] inline bool again(Collective kind, const void* send, void* recv, size_t count,
+                                         tuttiDataType_t datatype, tuttiRedOp_t op, int root, tuttiComm_t comm,
+                                         tuttiStream_t stream, tuttiResult_t& result) noexcept {
+  constexpr unsigned narrow = 32;  // what lies below keeps its value in a Call
+  if (comm == nullptr || stream != nullptr || (unsigned(datatype) | unsigned(op)) >= narrow || !comm->is_live() ||
+      CallingThread::current().group_depth != 0)
+    return false;
+  Communicator& communicator = *comm->object;
+  const Call call{kind, DataType(datatype), ReduceOp(op), uint32_t(root), count};
+  Repeat& repeat = communicator.repeat_of(call);
+  if (!repeat.allows(call, send, recv) || !communicator.idle() || communicator.has_left()) return false;
+  const Code code = communicator.run_again(repeat, static_cast<const std::byte*>(send), static_cast<std::byte*>(recv));
+  result = code == Code::success ? tuttiSuccess : report(code, communicator.failure()->sentence);
+  return true;
+}
+
+InPlace in_place_of(Part input, Part output) {
+  if (input == Part::own && output == Part::all) return InPlace::send_is_block_of_recv;
+  if (input == Part::all && output == Part::own) return InPlace::recv_is_block_of_send;
+  return InPlace::same_start;
+}
+
+}  // namespace
+
+tuttiResult_t submit(Communicator& communicator, const Request& request, tuttiStream_t stream) {
+  check_still_member(communicator);
   CallingThread& thread = CallingThread::current();
   Stream* const queue = stream == nullptr ? nullptr : &stream_of(stream);
   if (thread.group_depth > 0) {
+    check_may_have_stream(thread, queue);
     thread.calls.push_back({&communicator, request, queue});
     return tuttiSuccess;
   }
@@ -37,34 +76,133 @@ tuttiResult_t submit(Communicator& communicator, const Request& request, tuttiSt
   return tuttiSuccess;
 }
 
-Request request_of(Collective kind, const void* input, void* output, size_t count, DataType type) {
+Request request_of(Collective kind, const void* input, void* output, size_t count, const ElementType& type) {
   Request request;
   request.call.kind = kind;
-  request.call.type = type;
+  request.call.type = type.type;
+  request.call.opaque_bytes = type.type == DataType::opaque ? type.bytes : 0;
   request.call.count = count;
   request.input = static_cast<const std::byte*>(input);
   request.output = static_cast<std::byte*>(output);
   return request;
 }
 
-tuttiResult_t point_to_point(bool sending, const void* input, void* output, size_t count, tuttiDataType_t datatype,
-                             int peer, tuttiComm_t comm, tuttiStream_t stream) {
+void check_fits(const ElementType& type, const Communicator& communicator) {
+  if (type.bytes > communicator.message_bytes_max())
+    throw Error(Code::unsupported, fmt::format("datatype has {}, but a message of this communicator holds {} bytes",
+                                               describe(type), communicator.message_bytes_max()));
+}
+
+void take_options(Request& request, const Communicator& communicator, const tuttiOptions_t* options) {
+  if (options == nullptr) return;
+  const CheckedOptions checked = checked_call_options(options);
+  request.timeout_ns = checked.timeout_ms * ns_per_ms;
+  if (checked.determinism != communicator.options().determinism) request.terms.determinism = checked.determinism;
+  if (checked.algorithm.empty()) return;
+  if (request.call.kind == Collective::send_recv)
+    throw Error(Code::invalid_argument,
+                fmt::format("options->algorithm is \"{}\", but point to point has none", checked.algorithm));
+  try {
+    const Planner::Named named = communicator.named_algorithm(checked.algorithm, request);
+    request.algorithm = named.algorithm;
+    request.terms.algorithm = named.number;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("options->{}", error.what()));
+  }
+}
+
+// Buffers that the rank has no part of are not looked at.
+tuttiResult_t collective(Collective kind, const void* send, void* recv, size_t count, tuttiDataType_t datatype,
+                         const Extra& extra, tuttiComm_t comm, tuttiStream_t stream) {
   Communicator& communicator = communicator_of(comm);
-  const DataType type = checked_type(datatype);
+  const ElementType type = checked_type(datatype);
+  check_fits(type, communicator);
+  CheckedOp op;
+  if (extra.op) op = checked_op(*extra.op, type, communicator.operators(), comm->number);
+  const int root = extra.root.value_or(0);
+  check_root(root, communicator.size());
+  const Meaning& means = meaning(kind);
+  const int blocks = means.blocks ? communicator.size() : 1;
+  check_count(count, type, blocks);
+  const bool is_root = root == communicator.rank();
+  const Part input = means.input_of(is_root), output = means.output_of(is_root);
+  if (input != Part::none) check_buffer("sendbuff", send, count);
+  if (output != Part::none) check_buffer("recvbuff", recv, count);
+
+  Request request = request_of(kind, input == Part::none ? nullptr : send, output == Part::none ? nullptr : recv, count,
+                               type);
+  request.call.op = op.op;
+  request.made = std::move(op.made);
+  request.call.root = uint32_t(root);
+  if (input != Part::none && output != Part::none) {
+    const size_t bytes = count * type.bytes, block_at = size_t(communicator.rank()) * bytes;
+    const auto of_part = [&](Part part) { return part == Part::all ? bytes * size_t(blocks) : bytes; };
+    const InPlace allowed = in_place_of(input, output);
+    request.in_place = check_overlap({send, of_part(input)}, {recv, of_part(output)}, allowed, block_at);
+    if (request.in_place && allowed == InPlace::recv_is_block_of_send) request.output -= block_at;
+    if (request.in_place) request.input = request.output;
+  }
+  take_options(request, communicator, extra.options);
+  return submit(communicator, request, stream);
+}
+
+tuttiResult_t barrier(tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options) {
+  Communicator& communicator = communicator_of(comm);
+  Request request = request_of(Collective::barrier, nullptr, nullptr, 0, DataType::int8);
+  take_options(request, communicator, options);
+  return submit(communicator, request, stream);
+}
+
+namespace {
+
+// A checked half of point to point.
+Request half(bool sending, const void* input, void* output, size_t count, tuttiDataType_t datatype, int peer,
+             const Communicator& communicator, const tuttiOptions_t* options) {
+  const ElementType type = checked_type(datatype);
+  check_fits(type, communicator);
   check_peer(peer, communicator.size());
   check_count(count, type);
   if (sending) check_buffer("sendbuff", input, count);
   else check_buffer("recvbuff", output, count);
-  if (peer == communicator.rank() && CallingThread::current().group_depth == 0)
-    throw Error(Code::invalid_argument, fmt::format("peer is {}, the calling rank itself, outside a group: it would "
-                                                    "wait for itself", peer));
   Request request = request_of(Collective::send_recv, input, output, count, type);
   request.peer = peer;
   request.sending = sending;
-  return submit(communicator, request, stream);
+  take_options(request, communicator, options);
+  return request;
 }
 
 }  // namespace
+
+tuttiResult_t point_to_point(bool sending, const void* input, void* output, size_t count, tuttiDataType_t datatype,
+                             int peer, tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options) {
+  Communicator& communicator = communicator_of(comm);
+  const Request request = half(sending, input, output, count, datatype, peer, communicator, options);
+  if (peer == communicator.rank() && CallingThread::current().group_depth == 0)
+    throw Error(Code::invalid_argument, fmt::format("peer is {}, the calling rank itself, outside a group: it would "
+                                                    "wait for itself", peer));
+  return submit(communicator, request, stream);
+}
+
+tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
+                        tuttiStream_t stream, const tuttiOptions_t* options) {
+  Communicator& communicator = communicator_of(comm);
+  const Request send = half(true, out.data, nullptr, out.count, datatype, out.to, communicator, options);
+  const Request recv = half(false, nullptr, in.data, in.count, datatype, in.from, communicator, options);
+  const size_t bytes = checked_type(datatype).bytes;
+  check_overlap({out.data, out.count * bytes}, {in.data, in.count * bytes}, InPlace::refused);
+  check_still_member(communicator);
+  Stream* const queue = stream == nullptr ? nullptr : &stream_of(stream);
+  std::vector<GroupCall> calls = {{&communicator, send, queue}, {&communicator, recv, queue}};
+  CallingThread& thread = CallingThread::current();
+  if (thread.group_depth > 0) {
+    check_may_have_stream(thread, queue);
+    thread.calls.insert(thread.calls.end(), calls.begin(), calls.end());
+    return tuttiSuccess;
+  }
+  const Outcome outcome = run_group(std::move(calls));
+  return report(outcome.code, outcome.sentence);
+}
+
 }  // namespace tutti
 
 using namespace tutti;
@@ -73,53 +211,110 @@ extern "C" {
 
 tuttiResult_t tuttiAllReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::all_reduce, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, result)) return result;
   return at_the_border([&] {
-    Communicator& communicator = communicator_of(comm);
-    const DataType type = checked_type(datatype);
-    const ReduceOp reduce_op = checked_op(op);
-    check_count(count, type);
-    check_buffer("sendbuff", sendbuff, count);
-    check_buffer("recvbuff", recvbuff, count);
-    check_overlap(sendbuff, recvbuff, count * element_bytes(type));
-    Request request = request_of(Collective::all_reduce, sendbuff, recvbuff, count, type);
-    request.call.op = reduce_op;
-    return submit(communicator, request, stream);
+    return collective(Collective::all_reduce, sendbuff, recvbuff, count, datatype, {op, {}, nullptr}, comm, stream);
   });
 }
 
-tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, int root,
+tuttiResult_t tuttiBroadcast(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                             int root, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::broadcast, sendbuff, recvbuff, count, datatype, tuttiSum, root, comm, stream, result))
+    return result;
+  return at_the_border([&] {
+    return collective(Collective::broadcast, sendbuff, recvbuff, count, datatype, {{}, root, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiReduce(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                          tuttiRedOp_t op, int root, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::reduce, sendbuff, recvbuff, count, datatype, op, root, comm, stream, result)) return result;
+  return at_the_border([&] {
+    return collective(Collective::reduce, sendbuff, recvbuff, count, datatype, {op, root, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
+                        tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::scan, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, result)) return result;
+  return at_the_border([&] {
+    return collective(Collective::scan, sendbuff, recvbuff, count, datatype, {op, {}, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiExScan(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype, tuttiRedOp_t op,
+                          tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::exscan, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, result)) return result;
+  return at_the_border([&] {
+    return collective(Collective::exscan, sendbuff, recvbuff, count, datatype, {op, {}, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiComm_t comm, tuttiStream_t stream) {
   return at_the_border([&] {
-    Communicator& communicator = communicator_of(comm);
-    const DataType type = checked_type(datatype);
-    check_root(root, communicator.size());
-    check_count(count, type);
-    const bool is_root = root == communicator.rank();
-    if (is_root) check_buffer("sendbuff", sendbuff, count);
-    check_buffer("recvbuff", recvbuff, count);
-    if (is_root) check_overlap(sendbuff, recvbuff, count * element_bytes(type));
-    // Elsewhere than on the root the input is not read.
-    Request request = request_of(Collective::broadcast, is_root ? sendbuff : recvbuff, recvbuff, count, type);
-    request.call.root = uint32_t(root);
-    return submit(communicator, request, stream);
+    return collective(Collective::all_gather, sendbuff, recvbuff, count, datatype, {{}, {}, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                                 tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+  return at_the_border([&] {
+    return collective(Collective::reduce_scatter, sendbuff, recvbuff, count, datatype, {op, {}, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                          int root, tuttiComm_t comm, tuttiStream_t stream) {
+  return at_the_border([&] {
+    return collective(Collective::gather, sendbuff, recvbuff, count, datatype, {{}, root, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                           int root, tuttiComm_t comm, tuttiStream_t stream) {
+  return at_the_border([&] {
+    return collective(Collective::scatter, sendbuff, recvbuff, count, datatype, {{}, root, nullptr}, comm, stream);
+  });
+}
+
+tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
+                            tuttiComm_t comm, tuttiStream_t stream) {
+  return at_the_border([&] {
+    return collective(Collective::all_to_all, sendbuff, recvbuff, count, datatype, {{}, {}, nullptr}, comm, stream);
   });
 }
 
 tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
-  return at_the_border([&] {
-    Communicator& communicator = communicator_of(comm);
-    return submit(communicator, request_of(Collective::barrier, nullptr, nullptr, 0, DataType::int8), stream);
-  });
+  tuttiResult_t result;
+  if (again(Collective::barrier, nullptr, nullptr, 0, tuttiInt8, tuttiSum, 0, comm, stream, result)) return result;
+  return at_the_border([&] { return barrier(comm, stream, nullptr); });
 }
 
 tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         tuttiStream_t stream) {
-  return at_the_border([&] { return point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream); });
+  return at_the_border([&] {
+    return point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream, nullptr);
+  });
 }
 
 tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         tuttiStream_t stream) {
-  return at_the_border([&] { return point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream); });
+  return at_the_border([&] {
+    return point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream, nullptr);
+  });
+}
+
+tuttiResult_t tuttiSendRecv(const void* sendbuff, size_t sendcount, int to, void* recvbuff, size_t recvcount, int from,
+                            tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
+  return at_the_border([&] {
+    return send_recv({sendbuff, sendcount, to}, {recvbuff, recvcount, from}, datatype, comm, stream, nullptr);
+  });
 }
 
 tuttiResult_t tuttiGroupStart(void) {
@@ -131,6 +326,8 @@ tuttiResult_t tuttiGroupEnd(void) {
   return at_the_border([&] {
     CallingThread& thread = CallingThread::current();
     if (thread.group_depth == 0) throw Error(Code::invalid_usage, "tuttiGroupEnd without tuttiGroupStart");
+    if (thread.preparing && thread.group_depth == 1)
+      throw Error(Code::invalid_usage, "tuttiGroupEnd without tuttiGroupStart: tuttiPrepareEnd ends tuttiPrepareStart");
     if (--thread.group_depth > 0) return tuttiSuccess;
     const std::vector<GroupJoin> joins = std::exchange(thread.joins, {});
     std::vector<GroupCall> calls = std::exchange(thread.calls, {});

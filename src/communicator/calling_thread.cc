@@ -4,7 +4,9 @@
 namespace tutti {
 
 CallingThread& CallingThread::current() noexcept {
-  thread_local CallingThread state;
+  // initial-exec: one addition finds it, where a shared library would have to ask the loader otherwise. It is small
+  // enough for the room that the loader keeps for libraries loaded later.
+  [[gnu::tls_model("initial-exec")]] thread_local CallingThread state;
   return state;
 }
 

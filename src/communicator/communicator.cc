@@ -9,6 +9,8 @@
 
 #include "base/error.h"
 #include "communicator/wait.h"
+#include "reduce/scale.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 namespace {
@@ -16,6 +18,8 @@ namespace {
 constexpr size_t scratch_alignment = 64;
 // How long a broken data link waits for the control plane to say which rank died.
 constexpr TimeNs verdict_grace_ns = 500 * ns_per_ms;
+// Where no rank knows all sizes, all must choose as for one size.
+constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 
 }  // namespace
 
@@ -25,19 +29,109 @@ void Communicator::ScratchDeleter::operator()(std::byte* p) const noexcept {
 
 Communicator::~Communicator() {
   leave();
+  // The control thread may end before it has told of the verdict.
+  if (const Verdict* verdict = failure()) recorder_->write_record_of_failure(verdict->sentence);
 }
 
 Code Communicator::run(const Request& request) noexcept {
-  if (failure() != nullptr || !begin(operation_, request)) return failure()->code;
+  if (failure() != nullptr) return failure()->code;
+  const bool small = may_repeat(request);
+  Repeat& repeat = repeat_of(request.call);
+  if (small) repeat.mode = Repeat::Mode::none;
+  Operation& operation = small ? repeat.operation : operation_;
+  if (!begin(operation, request)) return failure()->code;
+  if (small) repeat.remember(request);
+  if (request.timeout_ns > 0) return wait_for(operation, request.timeout_ns);
+  return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
+}
+
+Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept {
+  if (failure() != nullptr) [[unlikely]] return failure()->code;
+  recorder_->again(repeat.operation.work().signature);
+  const Status status = engine_->restart(repeat.operation, input, output);
+  return status == Status::done ? Code::success : finish(repeat.operation, status);
+}
+
+// Calls of one buffer length on both sides, which run_again's checks understand.
+bool Communicator::may_repeat(const Request& request) const noexcept {
+  const Call& call = request.call;
+  return !recorder_->tracing() && call.kind != Collective::send_recv && request.made == nullptr &&
+         request.terms == Terms{} && request.timeout_ns == 0 &&
+         !meaning(call.kind).blocks && call.count <= Repeat::bytes_max &&
+         call.count * element_bytes(call) <= Repeat::bytes_max;
+}
+
+void Communicator::forget_repeats() noexcept {
+  for (Repeat& repeat : repeats_) repeat.mode = Repeat::Mode::none;
+}
+
+// The short wait comes first: it looks at the awaited word and at nothing else, for a few microseconds at most.
+Code Communicator::finish(Operation& operation, Status status) noexcept {
+  if (patience_.spin_ns > 0 && !recorder_->tracing()) {
+    while (status == Status::again && engine_->watch(operation).wait()) status = engine_->progress(operation);
+  }
+  if (status == Status::done) [[likely]] return Code::success;
+  return wait_for(operation, timeout_ns_);
+}
+
+Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
   Communicator* const self = this;
-  const WaitResult result = drive(std::span(&self, 1), [&] { return progress(operation_); });
+  const WaitResult result =
+      drive(std::span(&self, 1), [=] { return timeout_ns; }, [&] { return progress(operation); });
   if (result == WaitResult::done) return Code::success;
-  if (result == WaitResult::expired) expire(operation_);
+  if (result == WaitResult::expired) expire(operation, timeout_ns);
   return failure()->code;
 }
 
-bool Communicator::begin(Operation& operation, const Request& request) noexcept {
+// A v-form's input times its scalar: blocks follow each other in memory of their own.
+Request Communicator::with_multiplied_blocks(const Request& asked) {
+  Request request = asked;
+  const MadeOperator& made = *asked.made;
+  const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
+  const BlockLayout& blocks = asked.layout->input;
+  const size_t width = made.type.bytes;
+  multiplied_layout_ = *asked.layout;
+  multiplied_.resize(std::max(multiplied_.size(), asked.layout->elements * width));
+  for (size_t i = 0, at = 0; i < blocks.sizes.size(); at += blocks.sizes[i], ++i) {
+    multiplied_layout_.input.firsts[i] = at;
+    if (blocks.sizes[i] == 0) continue;
+    scale(asked.call.type, scalar, asked.input + blocks.firsts[i] * width, multiplied_.data() + at * width,
+          blocks.sizes[i]);
+  }
+  request.in_place = false;
+  request.input = multiplied_.data();
+  request.layout = {std::shared_ptr<const void>(), &multiplied_layout_};  // owns nothing: the memory is of this
+  return request;
+}
+
+// A rank's input times its scalar: where it has the whole result too, there; else in memory of its own.
+Request Communicator::with_multiplied_input(const Request& asked) {
+  if (asked.layout != nullptr) return with_multiplied_blocks(asked);
+  Request request = asked;
+  const MadeOperator& made = *asked.made;
+  const Meaning& kind = meaning(asked.call.kind);
+  const bool into_output = !kind.blocks && asked.output != nullptr;
+  const size_t count = asked.call.count * (kind.blocks ? size_t(size_) : 1);
+  const size_t own_block_at = kind.blocks ? size_t(rank_) * asked.call.count * made.type.bytes : 0;
+  if (into_output) {
+    request.in_place = true;
+  } else {
+    multiplied_.resize(std::max(multiplied_.size(), count * made.type.bytes));
+    request.in_place = false;
+    if (asked.in_place) request.output += own_block_at;
+  }
+  std::byte* const target = into_output ? asked.output : multiplied_.data();
+  const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
+  scale(asked.call.type, scalar, asked.input, target, count);
+  request.input = target;
+  return request;
+}
+
+bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   try {
+    Request multiplied;
+    if (asked.call.op == ReduceOp::premulsum) [[unlikely]] multiplied = with_multiplied_input(asked);
+    const Request& request = asked.call.op == ReduceOp::premulsum ? multiplied : asked;
     const Plan& plan = plan_of(request);
     if (plan.shape.scratch != 0) reserve_scratch(plan);
     const Call& call = request.call;
@@ -47,27 +141,41 @@ bool Communicator::begin(Operation& operation, const Request& request) noexcept 
     work.output = request.output;
     work.scratch = scratch_.get();
     work.count = call.count;
-    work.element_bytes = element_bytes(call.type);
-    work.signature = pack(call);
-    if (call.kind == Collective::all_reduce) {
+    work.element_bytes = element_bytes(call);
+    work.signature = pack(call, request.terms);
+    work.layout = request.layout.get();
+    const Meaning& kind = meaning(call.kind);
+    if (kind.blocks) {
+      const bool is_root = int(call.root) == rank_;
+      work.block_stride = call.count;
+      if (!request.in_place && kind.input_of(is_root) == Part::own) work.input_first = uint32_t(rank_);
+      if (!request.in_place && kind.output_of(is_root) == Part::own) work.output_first = uint32_t(rank_);
+    }
+    if (kind.reduces) {
       work.reduce = reduce_function(call.type, call.op);
-      work.divisor = call.op == ReduceOp::avg ? uint32_t(size_) : 0;
+      work.divisor = call.op == ReduceOp::avg ? kind.joined(uint32_t(rank_), uint32_t(size_)) : gives_truth(call.op, call.type) ? 1 : 0;
+      if (request.made != nullptr && request.made->custom.function != nullptr) work.custom = &request.made->custom;
     }
     const bool point_to_point = call.kind == Collective::send_recv;
+    recorder_->begin(operation, work.signature);
     engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
     return true;
   } catch (const Error& error) {
-    fail(error.code(), fmt::format("{} could not begin {}: {}", bootstrap_->describe(rank_), describe(request.call),
+    fail(error.code(), fmt::format("{} could not begin {}: {}", bootstrap_->describe(rank_), describe(asked.call),
                                    error.what()));
   } catch (const std::exception& error) {
     fail(Code::system_error, fmt::format("{} could not begin {}: {}", bootstrap_->describe(rank_),
-                                         describe(request.call), error.what()));
+                                         describe(asked.call), error.what()));
   }
   return false;
 }
 
 Status Communicator::progress(Operation& operation) noexcept {
   const Status status = engine_->progress(operation);
+  if (recorder_->tracing()) [[unlikely]] {
+    if (status == Status::done) recorder_->ended(operation);
+    else recorder_->waits(operation, engine_->waiting_on(operation));
+  }
   if (status == Status::done) return status;
   if (status == Status::failed) {
     settle(operation);
@@ -82,13 +190,32 @@ const Plan& Communicator::plan_of(const Request& request) {
   if (call.kind == Collective::send_recv) {
     return request.sending ? send_plans_[size_t(request.peer)] : recv_plans_[size_t(request.peer)];
   }
-  const size_t bytes = call.count * element_bytes(call.type);
-  return planner_->plan(call.kind, bytes, int(call.root), request.input == request.output);
+  const size_t blocks = meaning(call.kind).blocks ? size_t(size_) : 1;
+  size_t bytes = call.count * element_bytes(call) * blocks;
+  if (request.layout != nullptr)
+    bytes = request.layout->of_pairs ? pair_bytes_assumed * blocks : request.layout->elements * element_bytes(call);
+  const Demand demand = demand_of(request);
+  if (!request.algorithm.empty()) [[unlikely]]
+    return planner_->plan_named(request.algorithm, call.kind, bytes, int(call.root), request.in_place, demand);
+  return planner_->plan(call.kind, bytes, int(call.root), request.in_place, demand);
+}
+
+Demand Communicator::demand_of(const Request& request) const noexcept {
+  const Call& call = request.call;
+  const bool left_fold = determinism_of(request.terms) != Determinism::bitwise && order_matters(call.op, call.type);
+  // Before a v-form's layout is made, its kind says which it will have.
+  return {call.op == ReduceOp::custom_in_order, element_bytes(call) > chunk_unit_bytes, left_fold, is_of_pairs(call.kind)};
+}
+
+Planner::Named Communicator::named_algorithm(std::string_view algorithm, const Request& request) const {
+  return planner_->named(algorithm, request.call.kind, int(request.call.root), demand_of(request));
 }
 
 void Communicator::reserve_scratch(const Plan& plan) {
   const size_t bytes = engine_->scratch_bytes(plan, channels_);
   if (bytes <= scratch_bytes_) return;
+  forget_repeats();
+  ++scratch_epoch_;
   scratch_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(scratch_alignment))));
   scratch_bytes_ = bytes;
 }
@@ -101,7 +228,7 @@ void Communicator::settle(const Operation& operation) noexcept {
     const std::string& peer = bootstrap_->describe(waiting.peer);
     const std::string& self = bootstrap_->describe(rank_);
     if (fault.kind == FaultKind::mismatch) {
-      const std::string here = describe(unpack(operation.work().signature)), there = describe(unpack(fault.signature));
+      const std::string here = describe_call(waiting.signature), there = describe_call(fault.signature);
       // The lower rank first, so that both sides, which may see it at once, say the same.
       const bool lower = rank_ < waiting.peer;
       fail(Code::mismatch, fmt::format("{} called {} while {} called {}", lower ? self : peer, lower ? here : there,
@@ -119,20 +246,26 @@ void Communicator::settle(const Operation& operation) noexcept {
   }
 }
 
-void Communicator::expire(const Operation& operation) noexcept {
+std::string Communicator::describe_call(uint64_t signature) const {
+  const auto [call, terms] = unpack_with_terms(signature);
+  return describe(call, terms, planner_->name_of(call.kind, terms.algorithm));
+}
+
+void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcept {
   try {
     const WaitingOn waiting = engine_->waiting_on(operation);
-    fail(Code::timeout, waiting_sentence(operation, waiting));
+    fail(Code::timeout, waiting_sentence(operation, waiting, timeout_ns));
   } catch (const std::exception& error) {
     fail(Code::timeout, error.what());
   }
 }
 
-std::string Communicator::waiting_sentence(const Operation& operation, const WaitingOn& waiting) const {
+std::string Communicator::waiting_sentence(const Operation& operation, const WaitingOn& waiting,
+                                           TimeNs timeout_ns) const {
   const Work& work = operation.work();
   const std::string for_whom = waiting.peer < 0 ? std::string("its own links") : bootstrap_->describe(waiting.peer);
   return fmt::format("{} waited {} ms in {} ({}, step {} of {}, tile {}, channel {}) {} {}", bootstrap_->describe(rank_),
-                     timeout_ns_ / ns_per_ms, describe(unpack(work.signature)), work.plan->algorithm, waiting.step + 1,
+                     timeout_ns / ns_per_ms, describe_call(work.signature), work.plan->algorithm, waiting.step + 1,
                      work.plan->steps.size(), waiting.tile, waiting.channel,
                      waiting.sending ? "to send to" : "for a message from", for_whom);
 }
@@ -184,7 +317,11 @@ void Communicator::leave() noexcept {
 const char* Communicator::transport_to(int peer) const noexcept { return transport_names_[size_t(peer)]; }
 
 std::string_view Communicator::algorithm_for(Collective collective, size_t bytes) {
-  return planner_->plan(collective, bytes, 0, false).algorithm;
+  const bool left_fold = options_.determinism != Determinism::bitwise && meaning(collective).reduces &&
+                         collective != Collective::barrier;
+  const bool of_pairs = is_of_pairs(collective);
+  if (of_pairs) bytes = pair_bytes_assumed * size_t(size_);
+  return planner_->plan(collective, bytes, 0, false, {false, false, left_fold, of_pairs}).algorithm;
 }
 
 }  // namespace tutti

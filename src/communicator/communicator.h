@@ -4,17 +4,22 @@
 // waiting for admission may come from any thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
 #include "base/signature.h"
 #include "bootstrap/bootstrap.h"
+#include "communicator/operators.h"
 #include "communicator/patience.h"
+#include "communicator/flight_recorder.h"
+#include "communicator/on_signal.h"
 #include "engine/engine.h"
 #include "engine/planner.h"
 #include "topology/topology.h"
@@ -30,15 +35,65 @@ struct CommunicatorOptions {
   std::string transports;       // comma list allowed, or "" for all
   std::string interface_names;  // comma list allowed, or "" for all
   int channels = -1;            // -1: decide
+  Determinism determinism = Determinism::bitwise;  // never as_communicator
+  std::string schedule_files;   // colon list of a user's schedules, or ""
+  std::shared_ptr<const std::vector<UserSchedule>> schedules{};  // from those files; null: not loaded yet
 };
 
-// One call as its caller made it; arguments are checked.
+// One call as its caller made it; arguments are checked. In place, where a rank's own block of a buffer is the other
+// buffer, both point at that buffer's start. Null where the rank has no such part.
 struct Request {
   Call call;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
+  bool in_place = false;
   int peer = -1;          // send_recv
   bool sending = false;   // send_recv
+  std::shared_ptr<const MadeOperator> made{};  // the call's operator, where the caller made it
+  std::shared_ptr<const Layout> layout{};      // v-forms: where the blocks lie, from where the pointers point
+  Terms terms{};                   // determinism only where it differs from the communicator's
+  std::string_view algorithm{};    // of terms.algorithm; outlives the communicator
+  TimeNs timeout_ns = 0;           // longest wait of this call; 0: the communicator's
+};
+
+// A small call that was made before: its arguments are checked, its plan is found, its operation prepared.
+struct Repeat {
+  // Small enough that preparing a call costs more than moving its data.
+  static constexpr size_t bytes_max = 4096;
+
+  // Which buffers the rank has, and how they lie: what is left to check.
+  enum class Mode : uint8_t { none, disjoint, in_place, input_alone, output_alone, no_buffers };
+
+  Mode mode = Mode::none;
+  Call call;
+  size_t bytes = 0;  // of each buffer
+  Operation operation;
+
+  void remember(const Request& request) noexcept {
+    const bool reads = request.input != nullptr, writes = request.output != nullptr;
+    call = request.call;
+    bytes = call.count * element_bytes(call);
+    mode = !reads && !writes ? Mode::no_buffers
+           : !writes         ? Mode::input_alone
+           : !reads          ? Mode::output_alone
+           : request.in_place ? Mode::in_place
+                              : Mode::disjoint;
+  }
+
+  // Whether the same call on these buffers needs no further check. Buffers that the rank has no part of do not matter.
+  bool allows(const Call& again, const void* send, const void* recv) const noexcept {
+    if (call != again) return false;
+    const auto a = reinterpret_cast<uintptr_t>(send), b = reinterpret_cast<uintptr_t>(recv);
+    switch (mode) {
+      case Mode::disjoint: return a != 0 && b != 0 && a - b >= bytes && b - a >= bytes;
+      case Mode::in_place: return a != 0 && a == b;
+      case Mode::input_alone: return a != 0;
+      case Mode::output_alone: return b != 0;
+      case Mode::no_buffers: return a == 0 && b == 0;
+      case Mode::none: break;
+    }
+    return false;
+  }
 };
 
 class Communicator {
@@ -47,32 +102,69 @@ class Communicator {
   static std::unique_ptr<Communicator> join(const JobId& id, int rank, int size, const CommunicatorOptions& options);
   ~Communicator();
 
+  // --- New communicators from this one, in regroup.cc; collective over its ranks, blocking, one thread at a time.
+  // Throw Error.
+
+  // The ranks that give one colour, in the order of their keys, then of their ranks. Null for a negative colour.
+  std::unique_ptr<Communicator> split(int color, int key, const CommunicatorOptions& options);
+  // The ranks that are not excluded, in their order; only they call, with one list. This one may have failed.
+  std::unique_ptr<Communicator> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
+  // All ranks, who keep their numbers, and newcomers who join by `id` up to `size`. One rank gives the id, others null.
+  std::unique_ptr<Communicator> grow(int size, const JobId* id, const CommunicatorOptions& options);
+
+  const CommunicatorOptions& options() const noexcept { return options_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   const Log& log() const noexcept { return log_; }
+  Operators& operators() noexcept { return operators_; }
+  // Elements must fit into one message.
+  size_t message_bytes_max() const noexcept { return message_bytes_max_; }
 
   // Runs one call on the calling thread until it is done. success, or the code of failure().
   Code run(const Request& request) noexcept;
+
+  // The place of calls like this one among those made lately; run() fills it where the call is small.
+  Repeat& repeat_of(const Call& call) noexcept {
+    const uint64_t mixed = uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count;
+    return repeats_[mixed % repeats_.size()];
+  }
+  // Runs the call that `repeat` holds on other buffers, which it allows.
+  Code run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;
 
   // --- For sets of calls that progress together (groups); the caller drives them.
 
   // Prepares `operation` for a request. False: the communicator has failed.
   bool begin(Operation& operation, const Request& request) noexcept;
+  // The same request once more: no argument is read, no plan sought. `since` is scratch_epoch() as it was after begin();
+  // false where begin() is needed again, because scratch memory has moved.
+  bool begin_again(Operation& operation, uint32_t since) noexcept {
+    if (since != scratch_epoch_) return false;
+    recorder_->begin(operation, operation.work().signature);
+    engine_->rewind(operation);
+    return true;
+  }
+  uint32_t scratch_epoch() const noexcept { return scratch_epoch_; }
+  // Expires with this communicator.
+  std::weak_ptr<const void> life() const noexcept { return life_; }
   // Moves what can move. failed: the communicator has failed, failure() is set.
   Status progress(Operation& operation) noexcept;
-  // The deadline has passed while this operation waited: fails the communicator with a sentence that says so.
-  void expire(const Operation& operation) noexcept;
+  // The deadline, timeout_ns after the wait's begin, has passed while this operation waited: fails the communicator with
+  // a sentence that says so.
+  void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
 
   // --- Waiting; see drive() in wait.h.
   const PatiencePolicy& patience() const noexcept { return patience_; }
   TimeNs timeout_ns() const noexcept { return timeout_ns_; }
+  TimeNs timeout_ns(const Request& request) const noexcept {
+    return request.timeout_ns > 0 ? request.timeout_ns : timeout_ns_;
+  }
   void arm() noexcept;
   void disarm() noexcept;
   // Writes the descriptors whose readiness means that progress() may move something.
   size_t poll_fds(std::span<pollfd> space) noexcept;
 
   // --- Failure; any thread. Null while healthy; never changes once set.
-  const Verdict* failure() const noexcept { return bootstrap_->verdict(); }
+  const Verdict* failure() const noexcept { return verdict_.load(std::memory_order_acquire); }
   // Fails the communicator on all ranks.
   void fail(Code code, const std::string& sentence) noexcept;
   void abort() noexcept;
@@ -89,28 +181,50 @@ class Communicator {
   void leave() noexcept;
   bool has_left() const noexcept { return left_; }
 
+  const FlightRecorder& recorder() const noexcept { return *recorder_; }
   // "self", "shm", "tcp".
   const char* transport_to(int peer) const noexcept;
   // The algorithm that a call would run.
   std::string_view algorithm_for(Collective collective, size_t bytes);
+  // The algorithm that a call names, for its terms; see Planner::named(), which throws. Any thread.
+  Planner::Named named_algorithm(std::string_view algorithm, const Request& request) const;
+  // What the bits of a call's result may depend on.
+  Determinism determinism_of(const Terms& terms) const noexcept {
+    return terms.determinism == Determinism::as_communicator ? options_.determinism : terms.determinism;
+  }
 
  private:
   Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log);
   void make_transports(const CommunicatorOptions& options);
   void make_planner(const CommunicatorOptions& options);
   void agree_on(const CommunicatorOptions& options);
+  void record_on_signal();
+  void load_schedules();
   const Plan& plan_of(const Request& request);
+  Demand demand_of(const Request& request) const noexcept;
+  std::string describe_call(uint64_t signature) const;
   void reserve_scratch(const Plan& plan);
+  Request with_multiplied_input(const Request& asked);
+  Request with_multiplied_blocks(const Request& asked);
+  bool may_repeat(const Request& request) const noexcept;
+  void forget_repeats() noexcept;
+  Code finish(Operation& operation, Status status) noexcept;
+  Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;
   void settle(const Operation& operation) noexcept;
-  std::string waiting_sentence(const Operation& operation, const WaitingOn& waiting) const;
+  std::string waiting_sentence(const Operation& operation, const WaitingOn& waiting, TimeNs timeout_ns) const;
 
   Log log_;
+  CommunicatorOptions options_;  // as given, then with the schedules loaded
   Doorbell doorbell_;  // outlives bootstrap_, whose thread rings it
+  std::unique_ptr<FlightRecorder> recorder_;  // outlives bootstrap_, whose thread writes it
   std::unique_ptr<Bootstrap> bootstrap_;
+  const std::atomic<const Verdict*>& verdict_;
+  std::unique_ptr<OnSignal> on_signal_;
   int rank_;
   int size_;
   TimeNs timeout_ns_;
   bool left_ = false;
+  uint32_t shrinks_ = 0;  // asked for so far: equal on all that call
 
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<Endpoint*> endpoints_;  // [channel * size + peer]; the last channel is point to point's
@@ -128,7 +242,13 @@ class Communicator {
   };
   std::unique_ptr<std::byte, ScratchDeleter> scratch_;
   size_t scratch_bytes_ = 0;
+  uint32_t scratch_epoch_ = 0;        // changes whenever scratch_ moves
+  std::shared_ptr<const void> life_ = std::make_shared<char>();
+  std::vector<std::byte> multiplied_;  // an input that its scalar was multiplied into
+  Layout multiplied_layout_;           // of a v-form's
+  Operators operators_;
   Operation operation_;               // of run()
+  std::array<Repeat, 8> repeats_;
 
   uint64_t next_ticket_ = 0;                // the calling thread's
   std::atomic<uint64_t> serving_{0};        // release by end_turn, acquire by await_turn and idle

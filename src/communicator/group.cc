@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -15,16 +16,6 @@
 namespace tutti {
 namespace {
 
-// One call of a running group. It may begin when the call before it in its lane is done: collectives of a communicator
-// are one lane; so are its sends to a peer, and its receives from a peer.
-struct Item {
-  GroupCall call;
-  int before = -1;  // index of that call, or -1
-  bool begun = false;
-  bool done = false;
-  Operation operation;
-};
-
 bool same_lane(const GroupCall& a, const GroupCall& b) {
   if (a.communicator != b.communicator) return false;
   const bool a_collective = a.request.call.kind != Collective::send_recv;
@@ -35,71 +26,6 @@ bool same_lane(const GroupCall& a, const GroupCall& b) {
 
 bool to_self(const GroupCall& call) {
   return call.request.call.kind == Collective::send_recv && call.request.peer == call.communicator->rank();
-}
-
-void copy_to_self(const Request& send, const Request& recv, int rank) {
-  if (send.call != recv.call)
-    throw Error(Code::mismatch, fmt::format("rank {} sends itself {} and receives {} from itself", rank,
-                                            describe(send.call), describe(recv.call)));
-  const size_t bytes = send.call.count * element_bytes(send.call.type);
-  if (bytes != 0) std::memmove(recv.output, send.input, bytes);
-}
-
-// The k-th send of a rank to itself meets its k-th receive from itself: copies, and takes both out of `calls`.
-void run_self_sends(std::vector<GroupCall>& calls) {
-  for (size_t i = 0; i < calls.size();) {
-    if (!to_self(calls[i])) {
-      ++i;
-      continue;
-    }
-    const auto other = std::find_if(calls.begin() + long(i) + 1, calls.end(), [&](const GroupCall& c) {
-      return to_self(c) && c.communicator == calls[i].communicator &&
-             c.request.sending != calls[i].request.sending;
-    });
-    const int rank = calls[i].communicator->rank();
-    if (other == calls.end())
-      throw Error(Code::invalid_usage, fmt::format("rank {} {} itself in this group without the {}", rank,
-                                                   calls[i].request.sending ? "sends to" : "receives from",
-                                                   calls[i].request.sending ? "receive" : "send"));
-    const Request &first = calls[i].request, &second = other->request;
-    copy_to_self(first.sending ? first : second, first.sending ? second : first, rank);
-    calls.erase(other);
-    calls.erase(calls.begin() + long(i));
-  }
-}
-
-std::vector<Item> items_of(std::vector<GroupCall> calls) {
-  std::vector<Item> items(calls.size());
-  for (size_t i = 0; i < calls.size(); ++i) {
-    items[i].call = std::move(calls[i]);
-    for (size_t j = i; j-- > 0;)
-      if (same_lane(items[j].call, items[i].call)) {
-        items[i].before = int(j);
-        break;
-      }
-  }
-  return items;
-}
-
-// One look over all items. done: all are; failed: one did.
-Status look_at(std::vector<Item>& items) noexcept {
-  bool all_done = true;
-  for (Item& item : items) {
-    if (item.done) continue;
-    if (item.before >= 0 && !items[size_t(item.before)].done) {
-      all_done = false;
-      continue;
-    }
-    if (!item.begun) {
-      if (!item.call.communicator->begin(item.operation, item.call.request)) return Status::failed;
-      item.begun = true;
-    }
-    const Status status = item.call.communicator->progress(item.operation);
-    if (status == Status::failed) return Status::failed;
-    item.done = status == Status::done;
-    all_done = all_done && item.done;
-  }
-  return all_done ? Status::done : Status::again;
 }
 
 std::vector<Communicator*> members_of(const std::vector<GroupCall>& calls) {
@@ -125,7 +51,7 @@ struct GroupJob {
     for (const auto& [communicator, ticket] : turns) communicator->await_turn(ticket);
     Outcome outcome;
     try {
-      outcome = run_together(std::move(calls));
+      outcome = CallSet(std::move(calls)).run();
     } catch (const Error& error) {
       outcome = {error.code(), error.what()};
     } catch (const std::exception& error) {
@@ -138,19 +64,125 @@ struct GroupJob {
 
 }  // namespace
 
-Outcome run_together(std::vector<GroupCall> calls) {
-  run_self_sends(calls);
-  if (calls.empty()) return {};
-  const std::vector<Communicator*> members = members_of(calls);
-  for (const Communicator* member : members)
-    if (member->failure() != nullptr) return first_failure(members);
-  std::vector<Item> items = items_of(std::move(calls));
-  const WaitResult result = drive(members, [&] { return look_at(items); });
+// A call may begin when the call before it in its lane is done: collectives of a communicator are one lane; so are its
+// sends to a peer, and its receives from a peer.
+struct CallSet::Item {
+  GroupCall call;
+  int before = -1;  // index of that call, or -1
+  bool begun = false;
+  bool done = false;
+  bool planned = false;  // begun in an earlier run
+  uint32_t scratch_epoch = 0;
+  Operation operation;
+
+  TimeNs timeout_ns() const noexcept { return call.communicator->timeout_ns(call.request); }
+};
+
+struct CallSet::SelfCopy {
+  const std::byte* from;
+  std::byte* to;
+  size_t bytes;
+};
+
+CallSet::CallSet(std::vector<GroupCall> calls) : members_(members_of(calls)) {
+  take_self_sends(calls);
+  items_.resize(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    items_[i].call = std::move(calls[i]);
+    for (size_t j = i; j-- > 0;)
+      if (same_lane(items_[j].call, items_[i].call)) {
+        items_[i].before = int(j);
+        break;
+      }
+  }
+}
+
+CallSet::~CallSet() = default;
+CallSet::CallSet(CallSet&&) noexcept = default;
+
+// The k-th send of a rank to itself meets its k-th receive from itself: both leave `calls`, and are a copy.
+void CallSet::take_self_sends(std::vector<GroupCall>& calls) {
+  for (size_t i = 0; i < calls.size();) {
+    if (!to_self(calls[i])) {
+      ++i;
+      continue;
+    }
+    const auto other = std::find_if(calls.begin() + long(i) + 1, calls.end(), [&](const GroupCall& c) {
+      return to_self(c) && c.communicator == calls[i].communicator &&
+             c.request.sending != calls[i].request.sending;
+    });
+    const int rank = calls[i].communicator->rank();
+    if (other == calls.end())
+      throw Error(Code::invalid_usage, fmt::format("rank {} {} itself in this group without the {}", rank,
+                                                   calls[i].request.sending ? "sends to" : "receives from",
+                                                   calls[i].request.sending ? "receive" : "send"));
+    const Request &first = calls[i].request, &second = other->request;
+    const Request &send = first.sending ? first : second, &recv = first.sending ? second : first;
+    if (send.call != recv.call)
+      throw Error(Code::mismatch, fmt::format("rank {} sends itself {} and receives {} from itself", rank,
+                                              describe(send.call), describe(recv.call)));
+    copies_.push_back({send.input, recv.output, send.call.count * element_bytes(send.call)});
+    calls.erase(other);
+    calls.erase(calls.begin() + long(i));
+  }
+}
+
+// One look over all items. done: all are; failed: one did.
+Status CallSet::look() noexcept {
+  bool all_done = true;
+  for (Item& item : items_) {
+    if (item.done) continue;
+    if (item.before >= 0 && !items_[size_t(item.before)].done) {
+      all_done = false;
+      continue;
+    }
+    Communicator& communicator = *item.call.communicator;
+    if (!item.begun) {
+      if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
+        if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
+        item.planned = item.call.request.call.op != ReduceOp::premulsum;  // which multiplies anew each time
+        item.scratch_epoch = communicator.scratch_epoch();
+      }
+      item.begun = true;
+    }
+    const Status status = communicator.progress(item.operation);
+    if (status == Status::failed) return Status::failed;
+    item.done = status == Status::done;
+    all_done = all_done && item.done;
+  }
+  return all_done ? Status::done : Status::again;
+}
+
+Outcome CallSet::run() {
+  for (const Communicator* member : members_)
+    if (member->failure() != nullptr) return first_failure(members_);
+  for (const SelfCopy& copy : copies_)
+    if (copy.bytes != 0) std::memmove(copy.to, copy.from, copy.bytes);
+  if (items_.empty()) return {};
+  for (Item& item : items_) item.begun = item.done = false;
+  const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); });
   if (result == WaitResult::done) return {};
-  if (result == WaitResult::expired)
-    for (Item& item : items)
-      if (item.begun && !item.done) item.call.communicator->expire(item.operation);
-  return first_failure(members);
+  if (result == WaitResult::expired) expire();
+  return first_failure(members_);
+}
+
+// The least of those that still run or wait for their turn.
+TimeNs CallSet::timeout_ns() const noexcept {
+  TimeNs least = std::numeric_limits<TimeNs>::max();
+  for (const Item& item : items_)
+    if (!item.done) least = std::min(least, item.timeout_ns());
+  return least;
+}
+
+// A call whose time is over before its turn came is told of by the call that it waits for.
+void CallSet::expire() noexcept {
+  const TimeNs passed = timeout_ns();
+  for (const Item& item : items_) {
+    if (item.done || item.timeout_ns() > passed) continue;
+    const Item* running = &item;
+    while (!running->begun) running = &items_[size_t(running->before)];
+    running->call.communicator->expire(running->operation, passed);
+  }
 }
 
 Outcome run_group(std::vector<GroupCall> calls) {
@@ -194,7 +226,7 @@ std::vector<std::unique_ptr<Communicator>> join_together(const std::vector<Group
   for (size_t i = 0; i < joins.size(); ++i)
     threads.emplace_back([&, i]() noexcept {
       try {
-        made[i] = Communicator::join(joins[i].id, joins[i].rank, joins[i].size, joins[i].options);
+        made[i] = joins[i].make();
       } catch (...) {
         errors[i] = std::current_exception();
       }

@@ -1,7 +1,9 @@
 // Groups: calls that are collected and progress together.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +25,32 @@ struct Outcome {
   std::string sentence;
 };
 
-// Runs calls of any number of communicators together on the calling thread until all are done: sends and receives in
-// any order; collectives of one communicator in their order. Returns the first error.
-// Throws Error(invalid_usage) before anything runs where a send to the rank itself has no receive, or the reverse.
-Outcome run_together(std::vector<GroupCall> calls);
+// Calls of any number of communicators that run together on one thread until all are done, any number of times: sends
+// and receives in any order; collectives of one communicator in their order. Runs after the first plan nothing.
+class CallSet {
+ public:
+  // Throws Error: invalid_usage where a send to the rank itself has no receive, or the reverse; mismatch where the two
+  // differ.
+  explicit CallSet(std::vector<GroupCall> calls);
+  ~CallSet();
+  CallSet(CallSet&&) noexcept;
+
+  // Returns the first error. One thread at a time; in the turns of its communicators.
+  Outcome run();
+  std::span<Communicator* const> members() const noexcept { return members_; }
+
+ private:
+  struct Item;
+  struct SelfCopy;
+  void take_self_sends(std::vector<GroupCall>& calls);
+  Status look() noexcept;
+  TimeNs timeout_ns() const noexcept;
+  void expire() noexcept;
+
+  std::vector<Item> items_;
+  std::vector<SelfCopy> copies_;
+  std::vector<Communicator*> members_;
+};
 
 // Runs a closed group: calls with one stream on that stream, the rest on the calling thread.
 // Throws Error(invalid_usage) where a communicator is used on two streams in one group.
@@ -35,13 +59,11 @@ Outcome run_group(std::vector<GroupCall> calls);
 // Enqueues one call on its stream, in the communicator's order.
 void enqueue(GroupCall call);
 
-// A communicator that the end of a group makes: each joins on a thread of its own, all at once.
+// A communicator that is to be made, now or by the end of a group: there each is made on a thread of its own, all at
+// once, since making one waits for the other ranks.
 struct GroupJoin {
-  JobId id;
-  int rank;
-  int size;
-  CommunicatorOptions options;
-  tuttiComm_t* result;  // where the caller wants the handle
+  std::function<std::unique_ptr<Communicator>()> make;  // null: this rank has no part in it
+  tuttiComm_t* result;                                  // where the caller wants the handle
 };
 // Joins all, in the order of `joins`. Throws the first Error, and then none is made.
 std::vector<std::unique_ptr<Communicator>> join_together(const std::vector<GroupJoin>& joins);

@@ -18,6 +18,7 @@ struct Handle {
   static constexpr uint64_t dead = 0x64656164686e646c;
 
   std::atomic<uint64_t> mark{dead};
+  uint32_t number = 0;  // another for every cell of a store
   std::unique_ptr<T> object;
 
   bool is_live() const noexcept { return mark.load(std::memory_order_acquire) == live; }
@@ -37,6 +38,7 @@ class HandleStore {
       idle_.pop_front();
     } else {
       cell = &cells_.emplace_back();
+      cell->number = uint32_t(cells_.size());
     }
     cell->object = std::move(object);
     cell->mark.store(Handle<T>::live, std::memory_order_release);

@@ -9,6 +9,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "communicator/communicator.h"
+#include "engine/schedule_files.h"
 #include "topology/cost.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -106,12 +107,26 @@ std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int 
 
 Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log)
     : log_(std::move(log)),
+      options_(options),
       bootstrap_(std::move(bootstrap)),
+      verdict_(bootstrap_->verdict_cell()),
       rank_(bootstrap_->rank()),
       size_(bootstrap_->size()),
       timeout_ns_(options.timeout_ms * ns_per_ms) {
-  bootstrap_->on_verdict([this] { doorbell_.ring(); });
+  FlightRecorderOptions recorder;
+  recorder.rank = rank_;
+  recorder.size = size_;
+  recorder.host = boot_id();
+  recorder.trace_file = environment_text("TUTTI_TRACE").value_or("");
+  recorder.record_file = environment_text("TUTTI_RECORD").value_or("");
+  recorder_ = std::make_unique<FlightRecorder>(std::move(recorder));
+  bootstrap_->on_verdict([this] {
+    doorbell_.ring();
+    recorder_->write_record_of_failure(failure()->sentence);
+  });
   try {
+    record_on_signal();
+    load_schedules();
     agree_on(options);
     make_transports(options);
     make_planner(options);
@@ -124,15 +139,50 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
   }
 }
 
-// Settings that must be alike on all ranks.
+void Communicator::record_on_signal() {
+  const std::optional<std::string> signal = environment_text("TUTTI_RECORD_SIGNAL");
+  if (!signal) return;
+  if (!environment_text("TUTTI_RECORD"))
+    throw Error(Code::invalid_usage,
+                fmt::format("environment variable TUTTI_RECORD_SIGNAL={} needs TUTTI_RECORD, the name to write to", *signal));
+  on_signal_ = std::make_unique<OnSignal>(signal_number(*signal), [this] {
+    const Verdict* verdict = failure();
+    recorder_->write_record_on_request(verdict == nullptr ? "" : verdict->sentence);
+  });
+}
+
+// A user's schedules, or those of the communicator that this one comes from. Those for other numbers of ranks rest.
+void Communicator::load_schedules() {
+  if (options_.schedules == nullptr)
+    options_.schedules =
+        std::make_shared<const std::vector<UserSchedule>>(load_user_schedules(options_.schedule_files));
+  for (const UserSchedule& schedule : *options_.schedules) {
+    const bool fits = schedule.n() == size_;
+    const std::string line = fmt::format("{}: {} for {} ranks is proven{}", schedule.source, schedule.full_name(),
+                                         schedule.n(), fits ? "" : fmt::format("; not used among {}", size_));
+    if (!fits && schedule.name == options_.algorithm) log_.warn(line);
+    else log_.info(line);
+  }
+}
+
+// Settings and schedules that must be alike on all ranks.
 void Communicator::agree_on(const CommunicatorOptions& options) {
-  const std::string mine = fmt::format("algorithm=\"{}\" transport=\"{}\" channels={}", options.algorithm,
-                                       options.transports, options.channels);
-  const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(mine));
-  for (int r = 0; r < size_; ++r)
-    if (to_text(all[size_t(r)]) != to_text(all[0]))
-      throw Error(Code::invalid_usage, fmt::format("ranks have different settings: rank 0 {}, rank {} {}",
-                                                   to_text(all[0]), r, to_text(all[size_t(r)])));
+  const std::string settings =
+      fmt::format("algorithm=\"{}\" transport=\"{}\" channels={} determinism={}", options.algorithm,
+                  options.transports, options.channels, name(options.determinism));
+  std::vector<std::string> schedules;
+  std::string first;
+  const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(settings + '\n' + identity(*options_.schedules)));
+  for (int r = 0; r < size_; ++r) {
+    const std::string text = to_text(all[size_t(r)]), theirs = text.substr(0, text.find('\n'));
+    schedules.push_back(text.substr(theirs.size() + 1));
+    if (r == 0) first = theirs;
+    if (theirs != first)
+      throw Error(Code::invalid_usage,
+                  fmt::format("ranks have different settings: rank 0 {}, rank {} {}", first, r, theirs));
+  }
+  const std::string differs = difference(schedules);
+  if (!differs.empty()) throw Error(Code::invalid_usage, differs);
 }
 
 void Communicator::make_transports(const CommunicatorOptions& options) {
@@ -218,6 +268,8 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   for (const Place& p : places_) planner.host_of.push_back(p.host);
   planner.message_bytes_max = message_bytes_max_;
   planner.forced = options.algorithm;
+  planner.log = &log_;
+  planner.schedules = *options_.schedules;
   planner_ = std::make_unique<Planner>(std::move(planner));
   engine_ = std::make_unique<Engine>(size_, endpoints_, message_bytes_max_);
   for (int peer = 0; peer < size_; ++peer) {

@@ -17,26 +17,23 @@ void sleep_on(std::span<Communicator* const> members, int timeout_ms) noexcept;
 
 inline constexpr int sleep_ms_max = 100;  // so that clocks and verdicts are looked at even if a wake-up were lost
 
-// Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or a member's deadline passes.
-// Between looks it spins, yields or sleeps as the first member's policy says.
-template <class Look>
-WaitResult drive(std::span<Communicator* const> members, Look look) noexcept {
+// Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
+// again after each sleep) has passed since the wait began. Between looks it spins, yields or sleeps as the first member's
+// policy says.
+template <class Timeout, class Look>
+WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look) noexcept {
   Patience patience(members[0]->patience());
-  TimeNs timeout_ns = members[0]->timeout_ns();
-  for (const Communicator* member : members) timeout_ns = std::min(timeout_ns, member->timeout_ns());
   for (;;) {
     const Status status = look();
     if (status != Status::again) return status == Status::done ? WaitResult::done : WaitResult::failed;
     for (const Communicator* member : members)
       if (member->failure() != nullptr) return WaitResult::failed;
     if (patience.next() == Patience::Next::look) continue;
-    if (patience.waited_ns() >= timeout_ns) return WaitResult::expired;
+    const TimeNs left_ns = timeout_ns() - patience.waited_ns();
+    if (left_ns <= 0) return WaitResult::expired;
     for (Communicator* member : members) member->arm();
     const Status last_look = look();
-    if (last_look == Status::again) {
-      const TimeNs left_ms = (timeout_ns - patience.waited_ns()) / ns_per_ms + 1;
-      sleep_on(members, int(std::min<TimeNs>(left_ms, sleep_ms_max)));
-    }
+    if (last_look == Status::again) sleep_on(members, int(std::min<TimeNs>(left_ns / ns_per_ms + 1, sleep_ms_max)));
     for (Communicator* member : members) member->disarm();
     patience.woke();
     if (last_look != Status::again) return last_look == Status::done ? WaitResult::done : WaitResult::failed;

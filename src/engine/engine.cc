@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/signature.h"
+
 namespace tutti {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr size_t streaming_bytes_min = size_t{8} << 20;
 // More operands than one reduction pass takes are folded block by block, so that the partial result stays in the
 // first-level cache.
 constexpr size_t block_bytes = 4096;
+static_assert(block_bytes >= opaque_bytes_max);
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -25,39 +28,108 @@ size_t scratch_channel_bytes(const Plan& plan, size_t message_bytes_max) {
   return plan.shape.scratch == 0 ? 0 : round_up(plan.shape.scratch * scratch_chunk_bytes(plan, message_bytes_max), 64);
 }
 
+// Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
+const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
+  return buffer == Buffer::input ? work.layout->input : work.layout->output;
+}
+
+// All slices of a step are the same chunks.
+const Slice& named(const Fold& fold) { return fold.a.count > 0 ? fold.a : fold.dst; }
+
+// Of a step's messages: where only two ranks know how large a block is, each of them says so with every message of it.
+uint64_t v_form_signature(const Work& work, const Fold& fold) {
+  if (!work.layout->of_pairs) return work.signature;
+  const Slice& slice = named(fold);
+  return with_count(work.signature, blocks_of(work, slice.buffer).sizes[slice.first]);
+}
+
+// Everybody sends its whole input to everybody and adds what comes, in one pass: what small all_reduces are.
+bool is_exchange(const Plan& plan) {
+  if (plan.steps.size() != 2 || plan.shape.output != 1 || plan.shape.blocks) return false;
+  const Fold &sends = plan.steps[0], &adds = plan.steps[1];
+  return sends.n_from == 0 && sends.n_to > 0 && sends.dst.count == 0 && sends.a.buffer == Buffer::input &&
+         adds.n_from > 0 && adds.n_to == 0 && adds.n_from < reduce_inputs_max && adds.a == sends.a &&
+         adds.dst.buffer == Buffer::output;
+}
+
 }  // namespace
 
-// Moves one channel of one operation. Every function may be called again where it stopped.
+// Moves one channel of one operation. Every function may be called again where it stopped. v_form: blocks have sizes of
+// their own.
+template <bool v_form>
 class Engine::Run {
  public:
   Run(const Work& work, Operation::Channel& channel) noexcept
       : work_(work), plan_(*work.plan), channel_(channel), endpoints_(channel.endpoints) {}
 
-  // A tile starts: its part of the share, divided into the plan's chunks.
+  // A tile starts: its part of the share, divided into the plan's chunks; or that part of every block.
   void begin_tile(size_t tile) noexcept {
     const size_t first = tile * channel_.tile_elements;
-    const size_t count = std::min(channel_.tile_elements, channel_.share_count - first);
+    const size_t count = v_form ? 0 : std::min(channel_.tile_elements, channel_.share_count - first);
     channel_.tile = tile;
-    channel_.tile_first = channel_.share_first + first;
-    channel_.chunks = Chunks(count, plan_.shape.output, work_.element_bytes);
+    if constexpr (!v_form) channel_.tile_first = channel_.share_first + first;
+    channel_.apart = false;
+    if constexpr (v_form) {
+      channel_.chunks = Chunks::equal(channel_.tile_elements, plan_.shape.output);  // in scratch memory
+      channel_.apart = true;
+    } else if (plan_.shape.blocks) {
+      channel_.chunks = Chunks::equal(count, plan_.shape.output);
+      channel_.apart = count != work_.block_stride && count > 0;
+    } else {
+      channel_.chunks = Chunks(count, plan_.shape.output, work_.element_bytes);
+    }
     channel_.step = 0;
     begin_step();
   }
 
   Status move() noexcept {
+    const std::span<const Fold> steps = plan_.steps;
     for (;;) {
-      while (channel_.step < plan_.steps.size()) {
-        const Status status = move_step(plan_.steps[channel_.step]);
+      while (channel_.step < steps.size()) {
+        const Status status = move_step(steps[channel_.step]);
         if (status != Status::done) return status;
         ++channel_.step;
         begin_step();
       }
-      if (channel_.tile + 1 == channel_.tiles) return flush();
+      if (channel_.tile + 1 == channel_.tiles) return channel_.flushes ? flush() : Status::done;
       begin_tile(channel_.tile + 1);
     }
   }
 
- private:
+  // The two steps of an exchange that is one tile: as move() does them, with nothing to be sought.
+  Status exchange() noexcept {
+    if (channel_.step == 0) {
+      const Status sent = exchange_sends();
+      if (sent != Status::done) return sent;
+    }
+    return exchange_adds();
+  }
+
+  Status exchange_sends() noexcept {
+    const Status sent = send_to_all(plan_.steps[0], work_.input, work_.count * work_.element_bytes);
+    if (sent == Status::done) ++channel_.step;
+    return sent;
+  }
+
+  Status exchange_adds() noexcept {
+    const Fold& adds = plan_.steps[1];
+    const size_t bytes = work_.count * work_.element_bytes;
+    const uint32_t* const from = plan_.peers.data() + adds.peers;
+    const void* inputs[reduce_inputs_max];
+    for (uint32_t i = 0; i < adds.n_from; ++i) {
+      const std::byte* message = nullptr;
+      const Status arrived = endpoints_[from[i]]->view(bytes, work_.signature, message);
+      channel_.next_in = i;
+      if (arrived != Status::done) return arrived;
+      inputs[i + (i >= adds.a_place)] = message;
+    }
+    inputs[adds.a_place] = work_.input;
+    if (bytes > 0) work_.reduce(work_.output, inputs, adds.n_from + 1, work_.count, divisor(adds), Store::cached);
+    for (uint32_t i = 0; i < adds.n_from; ++i) endpoints_[from[i]]->release();
+    channel_.step = 2;
+    return Status::done;
+  }
+
   void begin_step() noexcept {
     channel_.next_in = 0;
     channel_.next_out = 0;
@@ -65,9 +137,17 @@ class Engine::Run {
     channel_.stored = false;
   }
 
+
+ private:
   Status move_step(const Fold& fold) noexcept {
     const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
-    if (fold.n_from == 0) return move_local(fold, count);
+    // Nothing is left of these blocks for this tile and all that follow, and both sides know. Messages that neither
+    // side waits for make nobody wait, so the proof still holds.
+    if (v_form && count == 0 && channel_.tile > 0) return Status::done;
+    if (channel_.apart && (fold.a.count > 1 || fold.dst.count > 1)) return move_apart(fold, count);
+    // What is only sent is sent from where it lies, unless a division or a sum comes before.
+    const bool as_it_lies = fold.dst.count > 0 || divisor(fold) == 0;
+    if (fold.n_from == 0 && fold.b.count == 0 && as_it_lies) return move_local(fold, count);
     if (fold.n_from == 1 && fold.a.count == 0 && divisor(fold) == 0) {
       return fold.n_to == 0 ? receive(fold, bytes) : forward(fold, bytes);
     }
@@ -88,13 +168,13 @@ class Engine::Run {
   }
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
-    return sender(fold, 0).recv(write_at(fold.dst), bytes, work_.signature, channel_.bytes_done);
+    return sender(fold, 0).recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
   }
 
   // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last.
   Status forward(const Fold& fold, size_t bytes) noexcept {
     const std::byte* message = nullptr;
-    const Status arrived = sender(fold, 0).view(bytes, work_.signature, message);
+    const Status arrived = sender(fold, 0).view(bytes, signature(fold), message);
     if (arrived != Status::done) return arrived;
     channel_.next_in = 1;
     const Status sent = send_to_all(fold, message, bytes);
@@ -127,6 +207,46 @@ class Engine::Run {
     const Status arrived = view_all(fold, count, inputs);
     if (arrived != Status::done) return arrived;
     const size_t bytes = count * work_.element_bytes;
+    const Status reserved = reserve_all(fold, bytes);
+    if (reserved != Status::done) return reserved;
+    if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, Store::cached);
+    commit_all(fold, bytes);
+    release_all(fold);
+    return Status::done;
+  }
+
+  // Several blocks that lie apart: a message is taken apart from its slot, and put together in the receiver's. Lowering
+  // leaves such a step at most one message and one local operand.
+  Status move_apart(const Fold& fold, size_t count) noexcept {
+    const void* inputs[reduce_inputs_max];
+    const size_t bytes = count * work_.element_bytes;
+    const Status arrived = view_all(fold, count, inputs);
+    if (arrived != Status::done) return arrived;
+    const Status reserved = reserve_all(fold, bytes);
+    if (reserved != Status::done) return reserved;
+    std::byte* const slot = fold.n_to > 0 ? first_slot(fold, bytes) : nullptr;
+    size_t offset = 0, block_bytes = 0;  // of the block's part in the message
+    for (uint32_t i = 0; i < named(fold).count; ++i, offset += block_bytes) {
+      const size_t block = elements({named(fold).first + i, 1, named(fold).buffer});
+      block_bytes = block * work_.element_bytes;
+      if (block == 0) continue;
+      const void* operands_of_block[reduce_inputs_max];
+      for (uint32_t k = 0; k < fold.operands(); ++k) {
+        const Slice& slice = local(fold, k);
+        operands_of_block[k] = is_local(fold, k) ? read_at({slice.first + i, 1, slice.buffer})
+                                                 : static_cast<const std::byte*>(inputs[k]) + offset;
+      }
+      std::byte* const result = fold.dst.count > 0 ? write_at({fold.dst.first + i, 1, fold.dst.buffer}) : slot + offset;
+      fold_all(fold, operands_of_block, result, block, store(fold));
+      if (slot != nullptr && fold.dst.count > 0) copy_bytes(slot + offset, result, block_bytes, Store::cached);
+    }
+    commit_all(fold, bytes);
+    release_all(fold);
+    return Status::done;
+  }
+
+  // done: every receiver of the step has room for its message.
+  Status reserve_all(const Fold& fold, size_t bytes) noexcept {
     const std::span<const uint32_t> to = plan_.to(fold);
     for (; channel_.next_out < to.size(); ++channel_.next_out) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
@@ -134,40 +254,48 @@ class Engine::Run {
         return receiver.fault().kind == FaultKind::none ? Status::again : Status::failed;
       }
     }
-    if (!to.empty()) {
-      std::byte* const result = endpoints_[to[0]]->reserve(bytes);
-      fold_all(fold, inputs, result, count, Store::cached);
-      for (size_t i = 1; i < to.size(); ++i) {
-        copy_bytes(endpoints_[to[i]]->reserve(bytes), result, bytes, Store::cached);
-      }
-    }
-    for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, work_.signature);
-    release_all(fold);
     return Status::done;
+  }
+
+  std::byte* first_slot(const Fold& fold, size_t bytes) noexcept {
+    return endpoints_[plan_.to(fold)[0]]->reserve(bytes);
+  }
+
+  // The message lies in the first receiver's slot: copies it to the others', and sends it off.
+  void commit_all(const Fold& fold, size_t bytes) noexcept {
+    const std::span<const uint32_t> to = plan_.to(fold);
+    for (size_t i = 1; i < to.size(); ++i) {
+      copy_bytes(endpoints_[to[i]]->reserve(bytes), endpoints_[to[0]]->reserve(bytes), bytes, Store::cached);
+    }
+    for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, signature(fold));
   }
 
   Status send_to_all(const Fold& fold, const std::byte* data, size_t bytes) noexcept {
     const std::span<const uint32_t> to = plan_.to(fold);
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       const Status status =
-          endpoints_[to[channel_.next_out]]->send(data, bytes, work_.signature, channel_.bytes_done);
+          endpoints_[to[channel_.next_out]]->send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;
     }
     return Status::done;
   }
 
-  static uint32_t operands(const Fold& fold) { return fold.n_from + (fold.a.count > 0 ? 1u : 0u); }
+  // Whether the k-th operand is a slice, and which; a second one is only ever the second of two.
+  static bool is_local(const Fold& fold, uint32_t k) {
+    return fold.b.count > 0 || (fold.a.count > 0 && k == fold.a_place);
+  }
+  static const Slice& local(const Fold& fold, uint32_t k) { return fold.b.count > 0 && k == 1 ? fold.b : fold.a; }
 
   // done: all messages of the step have arrived. Where one pass takes all operands, `inputs` points at them; who is
   // called again asks for the first ones again, and is given the same places.
   Status view_all(const Fold& fold, size_t count, const void** inputs) noexcept {
     const size_t bytes = count * work_.element_bytes;
     const std::span<const uint32_t> from = plan_.from(fold);
-    const bool one_pass = operands(fold) <= uint32_t(reduce_inputs_max);
+    const bool one_pass = fold.operands() <= uint32_t(reduce_inputs_max);
     const uint32_t place = fold.a.count > 0 ? fold.a_place : fold.n_from;
     for (uint32_t i = one_pass ? 0 : channel_.next_in; i < from.size(); ++i) {
       const std::byte* message = nullptr;
-      const Status status = endpoints_[from[i]]->view(bytes, work_.signature, message);
+      const Status status = endpoints_[from[i]]->view(bytes, signature(fold), message);
       if (status != Status::done) {
         channel_.next_in = i;
         return status;
@@ -175,17 +303,19 @@ class Engine::Run {
       if (one_pass) inputs[i + (i >= place)] = message;
     }
     if (one_pass && fold.a.count > 0) inputs[place] = read_at(fold.a);
+    if (fold.b.count > 0) inputs[1] = read_at(fold.b);
     channel_.next_in = fold.n_from;
     return Status::done;
   }
 
   // All operands are there, those of a single pass at `inputs`.
   void fold_all(const Fold& fold, const void* const* inputs, std::byte* result, size_t count, Store how) noexcept {
-    const uint32_t n_operands = operands(fold), divide_by = divisor(fold);
+    const uint32_t n_operands = fold.operands(), divide_by = divisor(fold);
     if (n_operands == 1 && divide_by == 0) {
-      copy_bytes(result, inputs[0], count * work_.element_bytes, how);
+      // A finish that comes after a send has nothing to do where nothing is divided.
+      if (result != inputs[0]) copy_bytes(result, inputs[0], count * work_.element_bytes, how);
     } else if (n_operands <= uint32_t(reduce_inputs_max)) {
-      work_.reduce(result, inputs, int(n_operands), count, divide_by, how);
+      reduce(result, inputs, int(n_operands), count, divide_by, how);
     } else {
       const size_t block = block_bytes / work_.element_bytes;
       for (size_t first = 0; first < count; first += block) {
@@ -194,21 +324,26 @@ class Engine::Run {
     }
   }
 
+  void reduce(void* result, const void* const* inputs, int n, size_t count, uint32_t divide_by, Store how) noexcept {
+    if (work_.custom == nullptr) [[likely]] work_.reduce(result, inputs, n, count, divide_by, how);
+    else reduce_custom(*work_.custom, result, inputs, n, count);
+  }
+
   // Elements [first, first + n_block) of a step with more operands than one pass takes. Passes end at the same operand
   // on every rank, so all round alike.
   void fold_block(const Fold& fold, std::byte* result, size_t count, size_t first, size_t n_block, Store how) noexcept {
     alignas(64) std::byte partial[block_bytes];
     const size_t offset = first * work_.element_bytes;
-    const uint32_t n_operands = operands(fold);
+    const uint32_t n_operands = fold.operands();
     const void* inputs[reduce_inputs_max];
     int filled = 0;
     for (uint32_t i = 0; i < n_operands; ++i) {
       inputs[filled++] = operand(fold, i, count) + offset;
       const bool last = i + 1 == n_operands;
       if (last) {
-        work_.reduce(result + offset, inputs, filled, n_block, divisor(fold), how);
+        reduce(result + offset, inputs, filled, n_block, divisor(fold), how);
       } else if (filled == reduce_inputs_max) {
-        work_.reduce(partial, inputs, filled, n_block, 0, Store::cached);
+        reduce(partial, inputs, filled, n_block, 0, Store::cached);
         inputs[0] = partial;
         filled = 1;
       }
@@ -222,7 +357,7 @@ class Engine::Run {
       if (i > fold.a_place) --i;
     }
     const std::byte* message = nullptr;
-    sender(fold, i).view(count * work_.element_bytes, work_.signature, message);
+    sender(fold, i).view(count * work_.element_bytes, signature(fold), message);
     return message;
   }
 
@@ -247,34 +382,54 @@ class Engine::Run {
     return Status::done;
   }
 
+  uint64_t signature(const Fold& fold) const noexcept {
+    if constexpr (v_form) return v_form_signature(work_, fold);
+    return work_.signature;
+  }
   Endpoint& sender(const Fold& fold, uint32_t i) const noexcept { return *endpoints_[plan_.peers[fold.peers + i]]; }
-  uint32_t divisor(const Fold& fold) const noexcept { return fold.finish && work_.divisor > 1 ? work_.divisor : 0; }
+  uint32_t divisor(const Fold& fold) const noexcept { return fold.finish ? work_.divisor : 0; }
   Store store(const Fold& fold) const noexcept {
-    const bool read_soon = fold.n_to > 0 || work_.count * work_.element_bytes < streaming_bytes_min;
-    return read_soon ? Store::cached : Store::streaming;
+    return fold.n_to > 0 || !channel_.streams ? Store::cached : Store::streaming;
   }
 
-  // All slices of a step are the same chunks.
-  size_t step_elements(const Fold& fold) const noexcept {
-    const Slice& slice = fold.a.count > 0 ? fold.a : fold.dst;
+  size_t step_elements(const Fold& fold) const noexcept { return elements(named(fold)); }
+  size_t elements(const Slice& slice) const noexcept {
     const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
+    if constexpr (v_form) {
+      size_t sum = 0;
+      for (uint32_t i = first; i < first + slice.count; ++i) sum += part_of(blocks_of(work_, slice.buffer).sizes[i]).size;
+      return sum;
+    }
     return channel_.chunks.size(first, slice.count);
   }
 
-  size_t element(const Slice& slice) const noexcept {
-    return channel_.tile_first + channel_.chunks.first(slice.first);
+  // What the current tile takes of a block.
+  BlockPart part_of(size_t block_elements) const noexcept {
+    return tile_of_block(block_elements, channel_.share, channel_.shares, channel_.tile, channel_.tile_elements,
+                         work_.element_bytes);
+  }
+
+  // Counted from where the caller's pointer points: at block `first_block`, where chunks are blocks of one size.
+  size_t element(const Slice& slice, uint32_t first_block) const noexcept {
+    if constexpr (v_form) {
+      const BlockLayout& blocks = blocks_of(work_, slice.buffer);
+      return blocks.firsts[slice.first] + part_of(blocks.sizes[slice.first]).first;
+    }
+    const size_t chunk_at = plan_.shape.blocks ? (slice.first - first_block) * work_.block_stride
+                                               : channel_.chunks.first(slice.first);
+    return channel_.tile_first + chunk_at;
   }
   std::byte* scratch_at(const Slice& slice) const noexcept {
     return channel_.scratch + slice.first * channel_.chunks.per_chunk() * work_.element_bytes;
   }
   const std::byte* read_at(const Slice& slice) const noexcept {
     if (slice.buffer == Buffer::scratch) return scratch_at(slice);
-    const std::byte* base = slice.buffer == Buffer::input ? work_.input : work_.output;
-    return base + element(slice) * work_.element_bytes;
+    if (slice.buffer == Buffer::output) return write_at(slice);
+    return work_.input + element(slice, work_.input_first) * work_.element_bytes;
   }
   std::byte* write_at(const Slice& slice) const noexcept {
     if (slice.buffer == Buffer::scratch) return scratch_at(slice);
-    return work_.output + element(slice) * work_.element_bytes;
+    return work_.output + element(slice, work_.output_first) * work_.element_bytes;
   }
 
   const Work& work_;
@@ -284,7 +439,11 @@ class Engine::Run {
 };
 
 Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max)
-    : size_(size), endpoints_(endpoints), message_bytes_max_(message_bytes_max) {}
+    : size_(size),
+      endpoints_(endpoints),
+      message_bytes_max_(message_bytes_max),
+      flushes_(std::any_of(endpoints.begin(), endpoints.end(),
+                           [](const Endpoint* endpoint) { return endpoint != nullptr && endpoint->stages(); })) {}
 
 size_t Engine::scratch_bytes(const Plan& plan, int channels) const noexcept {
   return scratch_channel_bytes(plan, message_bytes_max_) * size_t(channels);
@@ -296,12 +455,17 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.channels_ = channels;
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
-  // A small call is one tile, whose messages fit because all of it does.
-  const bool small = work.count <= message_bytes_max_ / 8;
-  const size_t tile_max =
-      small ? work.count
-            : tile_elements_max(work.plan->shape.output, work.plan->message_chunks_max, work.element_bytes,
-                                message_bytes_max_);
+  operation.exchange_ = false;
+  operation.alone_ = channels == 1 && work.layout == nullptr;
+  if (work.layout != nullptr) return share_out(operation);
+  // A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more
+  // than scratch has room for.
+  const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
+  const bool small =
+      work.element_bytes <= chunk_unit_bytes && work.bytes() <= message_bytes_max_;
+  const size_t tile_max = small ? work.count
+                                : tile_elements_max(divided, work.plan->message_chunks_max, work.element_bytes,
+                                                    message_bytes_max_);
   const Chunks shares(work.count, uint32_t(channels), work.element_bytes);  // no division where there is one channel
   for (int i = 0; i < channels; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
@@ -309,20 +473,84 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     channel.share_count = shares.size(uint32_t(i));
     channel.tiles = channel.share_count <= tile_max ? 1 : (channel.share_count + tile_max - 1) / tile_max;
     channel.tile_elements = tile_max;
-    channel.endpoints = endpoints_.data() + size_t(first_channel + i) * size_t(size_);
-    if (work.plan->shape.scratch > 0) {
-      channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
-    }
-    channel.done = false;
-    Run(operation.work_, channel).begin_tile(0);
+    begin_channel(operation, i);
+    Run<false>(operation.work_, channel).begin_tile(0);
+  }
+  operation.exchange_ =
+      small && channels == 1 && !flushes_ && work.custom == nullptr && is_exchange(*work.plan);
+}
+
+// What a channel has beside its share.
+void Engine::begin_channel(Operation& operation, int i) const noexcept {
+  Operation::Channel& channel = operation.channel_[size_t(i)];
+  const Work& work = operation.work_;
+  channel.endpoints = endpoints_.data() + size_t(operation.first_channel_ + i) * size_t(size_);
+  if (work.plan->shape.scratch > 0) {
+    channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
+  }
+  channel.flushes = flushes_;
+  channel.streams = work.bytes() >= streaming_bytes_min;
+  channel.done = false;
+}
+
+// The channels of a v-form. A rank has as many tiles as its largest block needs, which may be more or fewer than others
+// have: per block, both sides count alike.
+void Engine::share_out(Operation& operation) const noexcept {
+  const Work& work = operation.work_;
+  const size_t tile_max = tile_elements_max(1, work.plan->message_chunks_max, work.element_bytes, message_bytes_max_);
+  size_t largest = 0;
+  for (const BlockLayout* side : {&work.layout->input, &work.layout->output})
+    for (const size_t size : side->sizes) largest = std::max(largest, size);
+  const size_t share_max = Chunks(largest, uint32_t(operation.channels_), work.element_bytes).size(0);
+  for (int i = 0; i < operation.channels_; ++i) {
+    Operation::Channel& channel = operation.channel_[size_t(i)];
+    channel.share = uint32_t(i);
+    channel.shares = uint32_t(operation.channels_);
+    channel.tiles = std::max<size_t>(1, (share_max + tile_max - 1) / tile_max);
+    channel.tile_elements = tile_max;
+    begin_channel(operation, i);
+    Run<true>(operation.work_, channel).begin_tile(0);
   }
 }
 
+void Engine::rewind(Operation& operation) const noexcept {
+  operation.channels_done_ = 0;
+  operation.blocked_ = 0;
+  for (int i = 0; i < operation.channels_; ++i) {
+    Operation::Channel& channel = operation.channel_[size_t(i)];
+    channel.done = false;
+    if (channel.tiles > 1) {
+      if (operation.work_.layout != nullptr) Run<true>(operation.work_, channel).begin_tile(0);
+      else Run<false>(operation.work_, channel).begin_tile(0);
+    }
+    channel.step = 0;
+    Run<false>(operation.work_, channel).begin_step();
+  }
+}
+
+Status Engine::restart(Operation& operation, const std::byte* input, std::byte* output) const noexcept {
+  operation.work_.input = input;
+  operation.work_.output = output;
+  if (operation.exchange_) {
+    Operation::Channel& channel = operation.channel_[0];
+    channel.step = 0;
+    channel.next_out = 0;
+    channel.next_in = 0;
+    const Status sent = Run<false>(operation.work_, channel).exchange_sends();
+    return sent == Status::done ? Status::again : sent;
+  }
+  rewind(operation);
+  return progress(operation);
+}
+
 Status Engine::progress(Operation& operation) const noexcept {
+  if (operation.exchange_) return Run<false>(operation.work_, operation.channel_[0]).exchange();
+  if (operation.alone_) [[likely]] return Run<false>(operation.work_, operation.channel_[0]).move();
   for (int i = 0; i < operation.channels_; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     if (channel.done) continue;
-    const Status status = Run(operation.work_, channel).move();
+    const Status status = operation.work_.layout != nullptr ? Run<true>(operation.work_, channel).move()
+                                                            : Run<false>(operation.work_, channel).move();
     if (status == Status::done) {
       channel.done = true;
       ++operation.channels_done_;
@@ -353,8 +581,18 @@ WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
     waiting.peer = int(plan.to(fold)[channel.next_out]);
   }
   if (waiting.peer >= 0) waiting.endpoint = channel.endpoints[waiting.peer];
+  const Work& work = operation.work_;
+  waiting.signature = work.layout != nullptr ? v_form_signature(work, fold) : work.signature;
   return waiting;
 }
 
-}  // namespace tutti
+Watch Engine::watch(const Operation& operation) const noexcept {
+  const Operation::Channel& channel = operation.channel_[size_t(operation.blocked_)];
+  const Plan& plan = *operation.work_.plan;
+  if (channel.step >= plan.steps.size()) return {};
+  const Fold& fold = plan.steps[channel.step];
+  if (channel.next_in >= fold.n_from) return {};
+  return channel.endpoints[plan.peers[fold.peers + channel.next_in]]->watch();
+}
 
+}  // namespace tutti

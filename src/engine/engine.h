@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "reduce/custom.h"
 #include "reduce/reduce.h"
 #include "schedule/chunks.h"
 #include "schedule/plan.h"
@@ -24,11 +25,22 @@ struct Work {
   const std::byte* input = nullptr;   // may equal output
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;       // scratch_bytes() of it; 64-byte aligned
-  size_t count = 0;                   // elements of the whole buffer that the plan's output (or input) chunks divide
+  size_t count = 0;                   // elements of the whole buffer that the plan's chunks divide; of one block
+  const Layout* layout = nullptr;     // v-forms only, instead of the next three; outlives the operation
+  size_t block_stride = 0;            // blocks only: elements from one block's first to the next one's
+  uint32_t input_first = 0;           // blocks only: the block that input points at, where the caller has but one
+  uint32_t output_first = 0;          // likewise output
   size_t element_bytes = 1;
   ReduceFunction reduce = nullptr;
-  uint32_t divisor = 0;               // 0: none; avg: the number of ranks
+  uint32_t divisor = 0;               // of complete results. 0: none; avg: the number of ranks; truth values: 1
+  const CustomReduction* custom = nullptr;  // where not null, instead of reduce; outlives the operation
   uint64_t signature = 0;
+
+  // Of the whole buffer.
+  size_t bytes() const noexcept {
+    if (layout != nullptr) return layout->elements * element_bytes;
+    return count * element_bytes * (plan->shape.blocks ? plan->shape.output : 1);
+  }
 };
 
 // On whom an operation waits, for verdicts and traces.
@@ -39,6 +51,7 @@ struct WaitingOn {
   uint64_t tile = 0;
   const Endpoint* endpoint = nullptr;
   bool sending = false;
+  uint64_t signature = 0;  // of the message
 };
 
 // A running operation: its work and, per channel, (tile, step, bytes done). Fixed size, owned by the caller, reusable.
@@ -53,8 +66,9 @@ class Operation {
   friend class Engine;
   struct Channel {
     // The share: tiles are runs of the plan over consecutive parts of it.
-    size_t share_first;         // elements
+    size_t share_first;         // elements; of all blocks alike where they are of one size
     size_t share_count;
+    uint32_t share, shares;     // v-forms only, instead: which of how many parts of each block
     size_t tile_elements;       // of every tile but the last
     std::byte* scratch;
     Endpoint* const* endpoints; // [peer]
@@ -63,11 +77,14 @@ class Operation {
     // The current tile.
     Chunks chunks{0, 1, 1};
     size_t tile_first;          // elements
+    bool apart;                 // its parts of neighbouring blocks are no neighbours in memory
     // The current step; once past the last, the flush of whom it sent to.
     uint32_t step;
     uint32_t next_in;           // senders before this one have delivered
     uint32_t next_out;          // receivers before this one are served
     bool stored;                // the step's result lies at dst already
+    bool streams;               // what is not read again soon is stored past the caches
+    bool flushes;               // what was sent must be flushed at the end
     bool done;
     size_t bytes_done;          // of the message that is moving
   };
@@ -75,6 +92,8 @@ class Operation {
   int first_channel_ = 0;
   int channels_ = 0;
   int channels_done_ = 0;
+  bool exchange_ = false;       // one tile of an exchange, as is_exchange() says
+  bool alone_ = false;          // one channel, and no v-form: what most operations are
   int blocked_ = 0;             // the last channel that failed or had to wait
   std::array<Channel, channels_max> channel_;  // only the first channels_ are ever initialised
 };
@@ -92,6 +111,14 @@ class Engine {
   // message_chunks_max must be that of the largest message of any rank, so that all ranks cut alike.
   void start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept;
 
+  // Prepares an operation that has come to its end for another run on the same buffers.
+  void rewind(Operation& operation) const noexcept;
+
+  // Runs an operation that has come to its end once more, on other buffers of the same sizes that are in place alike:
+  // prepares it, and moves what can move. It may say again where another look would find it done: what it waits for is
+  // awaited at watch() with the least delay.
+  Status restart(Operation& operation, const std::byte* input, std::byte* output) const noexcept;
+
   // Moves what can move. done: the result is in place and the caller's buffers are free. failed: waiting_on() names
   // the endpoint, whose fault() says why.
   Status progress(Operation& operation) const noexcept;
@@ -99,11 +126,19 @@ class Engine {
   // While progress() says again or failed.
   WaitingOn waiting_on(const Operation& operation) const noexcept;
 
+  // While progress() says again: where the awaited message's arrival can be seen. Of operations of several channels,
+  // whichever was looked at last.
+  Watch watch(const Operation& operation) const noexcept;
+
  private:
+  template <bool v_form>
   class Run;
+  void begin_channel(Operation& operation, int channel) const noexcept;
+  void share_out(Operation& operation) const noexcept;
   int size_;
   std::span<Endpoint* const> endpoints_;
   size_t message_bytes_max_;
+  bool flushes_;  // some endpoint stages what it sends
 };
 
 }  // namespace tutti

@@ -13,6 +13,7 @@
 #include "algorithms/catalog.h"
 #include "base/error.h"
 #include "schedule/check.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 namespace {
@@ -32,21 +33,41 @@ double smallest_of_class(size_t size_class) { return size_class == 0 ? 0 : std::
 // Running all ranks' plans on virtual clocks costs n² messages for some algorithms: larger groups are estimated.
 constexpr int priced_ranks_max = 64;
 
-// An algorithm with its number of chunks in flight.
+// An algorithm with its number of chunks in flight, or a user's schedule.
 struct Row {
   const Algorithm* algorithm = nullptr;
   int pipeline = 1;
+  const UserSchedule* user = nullptr;
+
+  std::string_view name() const { return user != nullptr ? std::string_view(user->name) : algorithm->name; }
+  Collective collective() const { return user != nullptr ? user->collective : algorithm->collective; }
+  Shape shape(const Group& group) const { return user != nullptr ? user->shape : algorithm->shape(group); }
+  Claim claim(const Group& group) const { return user != nullptr ? user->claim : algorithm->claim(group); }
+  Schedule record(const Group& group) const {
+    return user != nullptr ? user->ranks[size_t(group.rank)] : tutti::record(*algorithm, group);
+  }
+  Plan plan(const Group& group, bool in_place) const { return lower(record(group), shape(group), name(), in_place); }
+  std::vector<Plan> plans(Group group) const {
+    std::vector<Plan> all;
+    for (group.rank = 0; group.rank < group.n; ++group.rank) all.push_back(plan(group, false));
+    return all;
+  }
 };
 
-// Collectives that have rows of their own; barrier uses all_reduce's.
-constexpr std::array planned = {Collective::all_reduce, Collective::broadcast};
+// Of a choice that holds for every root.
+constexpr int any_root = -1;
 
-Collective rows_of(Collective collective) {
-  return collective == Collective::barrier ? Collective::all_reduce : collective;
+std::string all_names(std::span<const UserSchedule> schedules) {
+  std::string names;
+  for (const Collective collective : planned_collectives)
+    names += fmt::format("; {} has {}", name(collective), algorithm_names(collective));
+  for (const UserSchedule& schedule : schedules)
+    names += fmt::format("; {} is {}, for {} ranks", schedule.source, schedule.full_name(), schedule.n());
+  return names;
 }
 
 // Closed form for large groups: rounds of latency, the busiest rank's messages and bytes, over the slowest link class.
-double estimate(const Algorithm& algorithm, Group group, const CostModel& costs, double bytes) {
+double estimate(const Row& row, Group group, const CostModel& costs, double bytes) {
   LinkCost worst;
   for (const LinkCost& link : costs.classes) {
     worst.latency_ns = std::max(worst.latency_ns, link.latency_ns);
@@ -56,14 +77,21 @@ double estimate(const Algorithm& algorithm, Group group, const CostModel& costs,
   size_t messages = 0;
   for (const int rank : {0, 1, group.n / 2, group.n - 1}) {
     group.rank = rank;
-    const Schedule schedule = record(algorithm, group);
+    const Schedule schedule = row.record(group);
     const auto is_send = [](const Step& step) { return step.verb == Verb::send; };
     messages = std::max(messages, size_t(std::count_if(schedule.begin(), schedule.end(), is_send)));
   }
-  const Claim claim = algorithm.claim(group);
+  const Claim claim = row.claim(group);
   return claim.rounds * worst.latency_ns +
          costs.contention * (double(messages) * (worst.message_ns + costs.step_ns) +
                              claim.bytes_sent * bytes * (worst.byte_ns + costs.reduce_byte_ns));
+}
+
+// Every block in one message of its own from whose input it is to whose output. (A user's schedule may also do so, but
+// nothing proves that it sends no other blocks beside.)
+bool goes_straight(const Row& row, const Group& group) {
+  const Shape shape = row.shape(group);
+  return row.user == nullptr && shape.message == 1 && shape.scratch == 0 && row.claim(group).rounds <= 1;
 }
 
 double interpolate(const std::array<double, priced_bytes.size()>& times, double bytes) {
@@ -76,59 +104,116 @@ double interpolate(const std::array<double, priced_bytes.size()>& times, double 
 }  // namespace
 
 struct Planner::Table {
-  using Slots = std::array<const Plan*, 2 * size_classes>;  // [in_place × size_classes + size class]
+  // [(demand × 2 + in_place) × size_classes + size class]
+  using Slots = std::array<const Plan*, Demand::count * 2 * size_classes>;
   using Key = std::tuple<std::string_view, Collective, int, int, bool>;
 
-  std::map<Collective, std::array<Row, size_classes>> choice;
-  std::vector<std::unique_ptr<Slots>> slots;  // 0: all_reduce; 1 + root: broadcast
+  // By collective, a demand's number, where a user's schedule serves one root only that root, else any_root, and the name
+  // that a call asks for, or "".
+  using ChoiceKey = std::tuple<Collective, size_t, int, std::string_view>;
+  std::map<ChoiceKey, std::array<Row, size_classes>> choice;
+  std::vector<std::unique_ptr<Slots>> slots;  // [slots_index()]
   std::map<Key, std::unique_ptr<Plan>> plans;
 
+  // One place for each kind without a root, then one for each kind and root.
   static size_t slots_index(Collective collective, int root) {
-    return collective == Collective::broadcast ? 1 + size_t(root) : 0;
+    const size_t kind = size_t(collective), kinds = collective_names.size();
+    return meaning(collective).rooted ? kinds + size_t(root) * kinds + kind : kind;
   }
   static Group group(const PlannerOptions& options, int root, int pipeline) {
     return {options.rank, options.n, root, pipeline, options.host_of};
   }
-  static std::vector<Row> candidates(const PlannerOptions& options, Collective collective);
+  static bool serves(const PlannerOptions& options, const UserSchedule& schedule, Collective collective, int root);
+  static int choice_root(const PlannerOptions& options, Collective collective, int root);
+  static bool meets(const PlannerOptions& options, const Row& row, Demand demand);
+  static std::vector<Row> candidates(const PlannerOptions& options, Collective collective, int root, Demand demand,
+                                     std::string_view forced);
+  static std::vector<std::string_view> names(const PlannerOptions& options, Collective collective);
   static double time_ns(const PlannerOptions& options, const Row& row, int root, double bytes,
                         std::span<const Plan> plans);
-  static std::array<Row, size_classes> choose(const PlannerOptions& options, Collective collective);
+  static std::array<Row, size_classes> choose(const PlannerOptions& options, Collective collective, int choice_root,
+                                              Demand demand, std::string_view forced);
+  const Row& chosen(const PlannerOptions& options, Collective collective, size_t bytes, int root, Demand demand,
+                    std::string_view asked);
   const Plan* make(const PlannerOptions& options, const Row& row, int root, bool in_place);
 };
 
-// All rows of a collective with all their pipelines; only those by the forced name where there are such.
-std::vector<Row> Planner::Table::candidates(const PlannerOptions& options, Collective collective) {
-  const bool forced = !options.forced.empty() && find_algorithm(collective, options.forced) != nullptr;
-  std::vector<Row> rows;
+bool Planner::Table::serves(const PlannerOptions& options, const UserSchedule& schedule, Collective collective,
+                            int root) {
+  return schedule.collective == collective && schedule.n() == options.n && schedule.root == root;
+}
+
+int Planner::Table::choice_root(const PlannerOptions& options, Collective collective, int root) {
+  const bool has_own = std::any_of(options.schedules.begin(), options.schedules.end(),
+                                   [&](const UserSchedule& s) { return serves(options, s, collective, root); });
+  return has_own ? root : any_root;
+}
+
+// Whatever the root.
+bool Planner::Table::meets(const PlannerOptions& options, const Row& row, Demand demand) {
+  const Group who = group(options, 0, row.pipeline);
+  const size_t message = row.shape(who).message;
+  if (demand.wide && message > 1 && message * opaque_bytes_max > options.message_bytes_max) return false;
+  if (demand.of_pairs && !goes_straight(row, who)) return false;
+  if (!meaning(row.collective()).reduces || !(demand.rank_order || demand.left_fold)) return true;
+  const Claim claim = row.claim(who);
+  return (!demand.rank_order || claim.rank_order) && (!demand.left_fold || claim.left_fold);
+}
+
+// All rows of a collective that meet the demand, with all their pipelines; only those by the forced name where there
+// are such. The user's come first: where prices are equal, they are taken.
+std::vector<Row> Planner::Table::candidates(const PlannerOptions& options, Collective collective, int root,
+                                            Demand demand, std::string_view forced) {
+  std::vector<Row> rows, named;
+  const auto add = [&](const Row& row) {
+    if (!meets(options, row, demand)) return;
+    if (row.name() == forced) named.push_back(row);
+    // Cutting a message into tiles ends at whole elements: leave room for one of each chunk.
+    const Shape shape = row.shape(group(options, 0, row.pipeline));
+    if (shape.message * size_t{64} <= options.message_bytes_max) rows.push_back(row);
+  };
+  for (const UserSchedule& schedule : options.schedules)
+    if (serves(options, schedule, collective, root)) add({nullptr, 1, &schedule});
   for (const Algorithm& algorithm : catalog()) {
-    if (algorithm.collective != collective || (forced && algorithm.name != options.forced)) continue;
+    if (algorithm.collective != collective) continue;
     for (const int pipeline : pipelines) {
-      // Cutting a message into tiles ends at whole elements: leave room for one of each chunk.
-      const Shape shape = algorithm.shape(group(options, 0, pipeline));
-      if (forced || shape.message * size_t{64} <= options.message_bytes_max) rows.push_back({&algorithm, pipeline});
+      add({&algorithm, pipeline});
       if (!algorithm.pipelined) break;
     }
   }
-  return rows;
+  return named.empty() ? rows : named;
+}
+
+std::vector<std::string_view> Planner::Table::names(const PlannerOptions& options, Collective collective) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& algorithm : catalog())
+    if (algorithm.collective == collective) names.push_back(algorithm.name);
+  for (const UserSchedule& schedule : options.schedules)
+    if (schedule.collective == collective && std::find(names.begin(), names.end(), schedule.name) == names.end())
+      names.push_back(schedule.name);
+  return names;
 }
 
 double Planner::Table::time_ns(const PlannerOptions& options, const Row& row, int root, double bytes,
                                std::span<const Plan> plans) {
-  if (plans.empty()) return estimate(*row.algorithm, group(options, root, row.pipeline), options.costs, bytes);
+  if (plans.empty()) return estimate(row, group(options, root, row.pipeline), options.costs, bytes);
   return price(plans, options.costs, uint64_t(bytes), options.message_bytes_max).time_ns;
 }
 
-std::array<Row, size_classes> Planner::Table::choose(const PlannerOptions& options, Collective collective) {
+std::array<Row, size_classes> Planner::Table::choose(const PlannerOptions& options, Collective collective,
+                                                     int choice_root, Demand demand, std::string_view forced) {
   std::array<Row, size_classes> chosen;
   std::array<double, size_classes> best;
   best.fill(INFINITY);
-  const std::vector<Row> rows = candidates(options, collective);
+  const std::vector<Row> rows = candidates(options, collective, choice_root, demand, forced);
+  TUTTI_ASSERT(!rows.empty());
+  const int root = std::max(choice_root, 0);  // 0 stands for any
   for (const Row& row : rows) {
     std::array<double, priced_bytes.size()> times{};
     if (rows.size() > 1) {
       std::vector<Plan> plans;
-      if (options.n <= priced_ranks_max) plans = plans_of(*row.algorithm, group(options, 0, row.pipeline));
-      for (size_t i = 0; i < times.size(); ++i) times[i] = time_ns(options, row, 0, priced_bytes[i], plans);
+      if (options.n <= priced_ranks_max) plans = row.plans(group(options, root, row.pipeline));
+      for (size_t i = 0; i < times.size(); ++i) times[i] = time_ns(options, row, root, priced_bytes[i], plans);
     }
     for (size_t i = 0; i < size_classes; ++i) {
       const double time = interpolate(times, smallest_of_class(i));
@@ -140,51 +225,101 @@ std::array<Row, size_classes> Planner::Table::choose(const PlannerOptions& optio
   return chosen;
 }
 
-const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
-  std::unique_ptr<Plan>& place =
-      plans[{row.algorithm->name, row.algorithm->collective, row.pipeline, root, in_place}];
-  if (place == nullptr) {
-    const Group who = group(options, root, row.pipeline);
-    place = std::make_unique<Plan>(
-        lower(record(*row.algorithm, who), row.algorithm->shape(who), row.algorithm->name, in_place));
+const Row& Planner::Table::chosen(const PlannerOptions& options, Collective collective, size_t bytes, int root,
+                                  Demand demand, std::string_view asked) {
+  const int for_root = choice_root(options, collective, root);
+  const ChoiceKey key{collective, demand.number(), for_root, asked};
+  auto found = choice.find(key);
+  if (found == choice.end()) {
+    const std::string_view forced = asked.empty() ? std::string_view(options.forced) : asked;
+    found = choice.emplace(key, choose(options, collective, for_root, demand, forced)).first;
+    const std::vector<std::string_view> known = names(options, collective);
+    const bool exists = std::find(known.begin(), known.end(), forced) != known.end();
+    if (options.log != nullptr && exists && found->second[0].name() != forced)
+      options.log->debug(fmt::format("the algorithm {} of {} gives way to {}: it does not do what a call asks", forced,
+                                     name(collective), found->second[0].name()));
   }
+  return found->second[size_class(bytes)];
+}
+
+const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
+  std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
+  if (place == nullptr) place = std::make_unique<Plan>(row.plan(group(options, root, row.pipeline), in_place));
   return place.get();
 }
 
 Planner::Planner(PlannerOptions options) : options_(std::move(options)), table_(std::make_unique<Table>()) {
   bool known = options_.forced.empty();
-  for (const Collective collective : planned) known |= find_algorithm(collective, options_.forced) != nullptr;
+  for (const Collective collective : planned_collectives)
+    known |= find_algorithm(collective, options_.forced) != nullptr;
+  for (const UserSchedule& schedule : options_.schedules) known |= schedule.name == options_.forced;
   if (!known) {
     throw Error(Code::invalid_argument,
-                fmt::format("no collective has an algorithm \"{}\"; all_reduce has {}; broadcast has {}",
-                            options_.forced, algorithm_names(Collective::all_reduce),
-                            algorithm_names(Collective::broadcast)));
+                fmt::format("no collective has an algorithm \"{}\"{}", options_.forced, all_names(options_.schedules)));
   }
-  for (const Collective collective : planned) table_->choice[collective] = Table::choose(options_, collective);
-  table_->slots.resize(1 + size_t(options_.n));
+  table_->slots.resize(collective_names.size() * (1 + size_t(options_.n)));
 }
 
 Planner::~Planner() = default;
 
-const Plan& Planner::plan(Collective collective, size_t bytes, int root, bool in_place) {
+const Plan& Planner::plan(Collective collective, size_t bytes, int root, bool in_place, Demand demand) {
   std::unique_ptr<Table::Slots>& slots = table_->slots[Table::slots_index(collective, root)];
-  const size_t index = (in_place ? size_classes : 0) + size_class(bytes);
+  const size_t index = (demand.number() * 2 + size_t{in_place}) * size_classes + size_class(bytes);
   if (slots != nullptr && (*slots)[index] != nullptr) [[likely]] return *(*slots)[index];
   if (slots == nullptr) slots = std::make_unique<Table::Slots>();
-  const Row& row = table_->choice.at(rows_of(collective))[size_class(bytes)];
-  (*slots)[index] = table_->make(options_, row, collective == Collective::broadcast ? root : 0, in_place);
+  const Collective rows = served_as(collective);
+  if (!meaning(rows).rooted) root = 0;
+  (*slots)[index] = table_->make(options_, table_->chosen(options_, rows, bytes, root, demand, ""), root, in_place);
   return *(*slots)[index];
+}
+
+const Plan& Planner::plan_named(std::string_view algorithm, Collective collective, size_t bytes, int root,
+                                bool in_place, Demand demand) {
+  const Collective rows = served_as(collective);
+  if (!meaning(rows).rooted) root = 0;
+  return *table_->make(options_, table_->chosen(options_, rows, bytes, root, demand, algorithm), root, in_place);
+}
+
+Planner::Named Planner::named(std::string_view algorithm, Collective collective, int root, Demand demand) const {
+  const Collective rows = served_as(collective);
+  if (!meaning(rows).rooted) root = 0;
+  const std::vector<std::string_view> known = Table::names(options_, rows);
+  std::string serving;
+  bool serves = false;
+  for (const std::string_view name : known) {
+    const std::vector<Row> by_name = Table::candidates(options_, rows, root, demand, name);
+    if (by_name.empty() || by_name[0].name() != name) continue;
+    serving += fmt::format("{}{}", serving.empty() ? "" : ", ", name);
+    serves |= name == algorithm;
+  }
+  const auto found = std::find(known.begin(), known.end(), algorithm);
+  const std::string which = demand.left_fold    ? " that adds as this call's determinism asks"
+                            : demand.rank_order ? " that keeps the order of ranks"
+                            : demand.of_pairs   ? " that sends each block straight"
+                                                : "";
+  if (found == known.end() || !serves)
+    throw Error(Code::invalid_argument, fmt::format("algorithm \"{}\" is none of {}{}: there {} {}", algorithm,
+                                                    name(collective), which,
+                                                    serving.find(',') == std::string::npos ? "is" : "are", serving));
+  const size_t number = size_t(found - known.begin()) + 1;
+  return {*found, uint8_t(std::min<size_t>(number, signature_algorithm_max))};
+}
+
+std::string_view Planner::name_of(Collective collective, int number) const {
+  const std::vector<std::string_view> known = Table::names(options_, served_as(collective));
+  if (number < 1 || size_t(number) > known.size() || number == int(signature_algorithm_max)) return "";
+  return known[size_t(number) - 1];
 }
 
 std::vector<Candidate> Planner::explain(Collective collective, size_t bytes, int root) const {
   std::vector<Candidate> result;
-  for (const Row& row : Table::candidates(options_, rows_of(collective))) {
+  const Collective rows = served_as(collective);
+  if (!meaning(rows).rooted) root = 0;
+  for (const Row& row : Table::candidates(options_, rows, root, {}, options_.forced)) {
     std::vector<Plan> plans;
-    if (options_.n <= priced_ranks_max) {
-      plans = plans_of(*row.algorithm, Table::group(options_, root, row.pipeline));
-    }
+    if (options_.n <= priced_ranks_max) plans = row.plans(Table::group(options_, root, row.pipeline));
     const double time = Table::time_ns(options_, row, root, double(bytes), plans);
-    result.push_back({row.algorithm->name, row.pipeline, time});
+    result.push_back({row.name(), row.pipeline, time});
   }
   std::stable_sort(result.begin(), result.end(),
                    [](const Candidate& a, const Candidate& b) { return a.time_ns < b.time_ns; });

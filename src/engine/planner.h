@@ -1,15 +1,19 @@
-// From a call to a plan: prices the catalog once, keeps thresholds, and looks plans up in a few nanoseconds.
+// From a call to a plan: prices a collective at its first call, keeps thresholds, and looks plans up in a few
+// nanoseconds.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "base/signature.h"
 #include "schedule/plan.h"
 #include "schedule/price.h"
+#include "schedule/user_schedule.h"
 
 namespace tutti {
 
@@ -27,18 +31,55 @@ struct PlannerOptions {
   std::vector<int> host_of;    // of every rank
   size_t message_bytes_max = 256 * 1024;
   std::string forced;          // an algorithm's name for every collective that has it; "" none
+  const Log* log = nullptr;    // is told where the forced name gives way; outlives the planner
+  // Proven, the same on all ranks; they outlive the planner. Those for n ranks are candidates beside the catalog's,
+  // where the root is theirs.
+  std::span<const UserSchedule> schedules{};
+};
+
+// What a call asks of its algorithm, beside being fast.
+struct Demand {
+  bool rank_order = false;  // operands keep the order of ranks: the operator does not commute
+  bool wide = false;        // an element is larger than 64 bytes, up to opaque_bytes_max
+  bool left_fold = false;   // sums are made as Claim::left_fold says: then their bits depend on the inputs alone
+  bool of_pairs = false;    // only two ranks know a block's size: each goes straight from the one to the other
+
+  constexpr size_t number() const {
+    return size_t{rank_order} + 2 * size_t{wide} + 4 * size_t{left_fold} + 8 * size_t{of_pairs};
+  }
+  static constexpr size_t count = 16;
 };
 
 // Not thread-safe: used by the thread that drives the communicator.
 class Planner {
  public:
-  // Throws Error(invalid_argument) where `forced` names no algorithm of any collective; the sentence lists the names.
+  // Throws Error(invalid_argument) where `forced` names no algorithm of any collective and none of `schedules`; the
+  // sentence lists the names.
   explicit Planner(PlannerOptions options);
   ~Planner();
 
-  // The plan for a call of `bytes` bytes: the whole buffer's. in_place: input and output are the same memory.
-  // The first call of a (kind, size class, root, in_place) records and lowers; later ones only look up.
-  const Plan& plan(Collective collective, size_t bytes, int root, bool in_place);
+  // The plan for a call of `bytes` bytes: the whole buffer's, all ranks' blocks together; the same on all ranks.
+  // in_place: input and output are the same memory. The first call of a (kind, size class, root, in_place) records and
+  // lowers, and the first of a kind prices its algorithms (80 ms for an all_reduce among 64 ranks, 2 ms among 8; so a
+  // communicator that is made pays for none of them); later ones only look up. A demand is stronger than a forced name.
+  // Every kind has an algorithm for every demand.
+  const Plan& plan(Collective collective, size_t bytes, int root, bool in_place, Demand demand = {});
+
+  // The same by an algorithm that the call names: one of named(). Costs a search of the plans made so far.
+  const Plan& plan_named(std::string_view algorithm, Collective collective, size_t bytes, int root, bool in_place,
+                         Demand demand);
+
+  // An algorithm that a call names: the name, as the catalog or a user's schedule holds it, and its number among those of
+  // its collective, from 1, as Terms has it (numbers beyond signature_algorithm_max share that). Throws
+  // Error(invalid_argument) where there is none for the collective and root, or it does not meet the demand; the
+  // sentence lists those that do. Any thread.
+  struct Named {
+    std::string_view algorithm;
+    uint8_t number;
+  };
+  Named named(std::string_view algorithm, Collective collective, int root, Demand demand) const;
+  // The name of a number; "" where there is none. Any thread.
+  std::string_view name_of(Collective collective, int number) const;
 
   // All candidates for a call, best first, priced now. For tutti-topo --explain.
   std::vector<Candidate> explain(Collective collective, size_t bytes, int root) const;

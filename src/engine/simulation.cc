@@ -27,6 +27,15 @@ void Simulation::start(int rank, const Work& work, int first_channel, int channe
   network_.wake(rank, network_.now());
 }
 
+void Simulation::restart(int rank, const std::byte* input, std::byte* output) {
+  Rank& state = *ranks_[size_t(rank)];
+  state.status = Status::again;
+  ++running_;
+  const Status status = state.engine.restart(state.operation, input, output);
+  if (status != Status::again) end(rank, status);
+  network_.wake(rank, network_.now());
+}
+
 void Simulation::end(int rank, Status status) {
   Rank& state = *ranks_[size_t(rank)];
   state.status = status;

@@ -23,6 +23,8 @@ class Simulation {
 
   // The rank's next operation; its last one must have ended. `plan` and buffers of the work outlive it.
   void start(int rank, const Work& work, int first_channel, int channels);
+  // The rank's last operation, which has ended well, once more on other buffers.
+  void restart(int rank, const std::byte* input, std::byte* output);
   // The rank's operation ends as failed: it is not moved again.
   void give_up(int rank);
 

@@ -11,6 +11,11 @@ ReduceFunction float_function(DataType type, ReduceOp op) noexcept;    // float3
 ReduceFunction float16_function(DataType type, ReduceOp op) noexcept;  // float16, bfloat16
 ReduceFunction float8_function(DataType type, ReduceOp op) noexcept;   // float8e4m3, float8e5m2
 
+// These are made of the above, or plain loops: null where the operator has no meaning on the type.
+ReduceFunction logic_function(DataType type, ReduceOp op) noexcept;    // land and lor of integers; bool
+ReduceFunction complex_function(DataType type, ReduceOp op) noexcept;
+ReduceFunction pair_function(DataType type, ReduceOp op) noexcept;
+
 // Below this, streaming costs more than it saves, and a streaming call stores as usual.
 inline constexpr size_t streaming_bytes_min = 1024;
 

@@ -5,34 +5,11 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduce/floats.cc"
 #include <hwy/foreach_target.h>
-#include "reduce/kernel-inl.h"
+#include "reduce/elements-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
-
-template <typename T>
-struct FloatElement {
-  using Lane = T;
-  static constexpr size_t bytes = sizeof(T);
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
-    return load_lanes(d, from);
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
-    return divide_floats(d, v, divisor);
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
-    return canonical(d, v);
-  }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
-    store_lanes(d, rounded(d, v), to);
-  }
-};
 
 ReduceFunction float_function_here(DataType type, ReduceOp op) {
   return type == DataType::float64 ? function_for<FloatElement<double>>(op) : function_for<FloatElement<float>>(op);

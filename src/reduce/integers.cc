@@ -1,4 +1,4 @@
-// Integers of 8, 32 and 64 bits: they wrap; division truncates.
+// Integers of 8 to 64 bits: they wrap; division truncates. Bits are joined as bytes, of whatever width.
 #include "reduce/families.h"
 #include "reduce/targets.h"
 
@@ -75,9 +75,42 @@ void reduce_integers(void* output, const void* const* inputs, int n_inputs, size
   reduce<IntegerElement<T>, Op>(output, inputs, n_inputs, count, 1, store);
 }
 
+struct BitAnd {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D, V a, V b) {
+    return hn::And(a, b);
+  }
+};
+struct BitOr {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D, V a, V b) {
+    return hn::Or(a, b);
+  }
+};
+struct BitXor {
+  template <class D, class V = hn::Vec<D>>
+  static HWY_INLINE V apply(D, V a, V b) {
+    return hn::Xor(a, b);
+  }
+};
+
+template <class Op>
+HWY_NOINLINE void reduce_bytes(void* output, const void* const* inputs, int n_inputs, size_t bytes, Store store) {
+  reduce<IntegerElement<uint8_t>, Op>(output, inputs, n_inputs, bytes, 1, store);
+}
+
+// A ReduceFunction for elements of any `width`. Only avg divides.
+template <size_t width, class Op>
+void reduce_bits(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t, Store store) noexcept {
+  reduce_bytes<Op>(output, inputs, n_inputs, count * width, store);
+}
+
 template <typename T>
 ReduceFunction integers_for(ReduceOp op) {
   switch (op) {
+    case ReduceOp::band: return reduce_bits<sizeof(T), BitAnd>;
+    case ReduceOp::bor: return reduce_bits<sizeof(T), BitOr>;
+    case ReduceOp::bxor: return reduce_bits<sizeof(T), BitXor>;
     case ReduceOp::prod: return reduce_integers<T, Prod>;
     case ReduceOp::max: return reduce_integers<T, Max>;
     case ReduceOp::min: return reduce_integers<T, Min>;
@@ -89,6 +122,8 @@ ReduceFunction integer_function_here(DataType type, ReduceOp op) {
   switch (type) {
     case DataType::int8: return integers_for<int8_t>(op);
     case DataType::uint8: return integers_for<uint8_t>(op);
+    case DataType::int16: return integers_for<int16_t>(op);
+    case DataType::uint16: return integers_for<uint16_t>(op);
     case DataType::int32: return integers_for<int32_t>(op);
     case DataType::uint32: return integers_for<uint32_t>(op);
     case DataType::int64: return integers_for<int64_t>(op);

@@ -33,14 +33,20 @@ HWY_EXPORT(stream_copy_here);
 const char* reduce_target() noexcept { return HWY_DYNAMIC_DISPATCH(target_here)(); }
 
 ReduceFunction reduce_function(DataType type, ReduceOp op) noexcept {
+  if (!defined(op, type) || op == ReduceOp::custom || op == ReduceOp::custom_in_order) return nullptr;
+  if (gives_truth(op, type)) return logic_function(type, op);
+  switch (family(type)) {
+    case Family::complex: return complex_function(type, op);
+    case Family::pair: return pair_function(type, op);
+    case Family::floating: break;
+    default: return integer_function(type, op);
+  }
   switch (type) {
     case DataType::float32:
     case DataType::float64: return float_function(type, op);
     case DataType::float16:
     case DataType::bfloat16: return float16_function(type, op);
-    case DataType::float8e4m3:
-    case DataType::float8e5m2: return float8_function(type, op);
-    default: return integer_function(type, op);
+    default: return float8_function(type, op);
   }
 }
 

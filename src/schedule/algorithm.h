@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/signature.h"
+#include "schedule/bounds.h"
 #include "schedule/plan.h"
 #include "schedule/verbs.h"
 
@@ -22,11 +23,16 @@ struct Group {
   int host(int r) const { return host_of.empty() ? 0 : host_of[size_t(r)]; }
 };
 
-// What an algorithm claims of itself, proven by the checker to be exact; per rank, the largest.
+// What an algorithm claims of itself, proven by the checker to be exact; per rank, the largest. rank_order and left_fold
+// may be false where they happen to be true.
 struct Claim {
   int rounds = 0;         // messages on the longest chain of dependent messages
   double bytes_sent = 0;  // in units of the whole buffer (count × element bytes)
   int slots = 1;          // messages per FIFO with which the schedule ends; plans need at least 2
+  bool rank_order = false;  // every sum is that of the ranks in their order, so that operands need not commute
+  // Every sum is made by one rank in one step, of all ranks' inputs in their order: x0 + x1 + x2 + …, from the left. It has
+  // the same bits in every algorithm that claims this, and nothing is rounded that other ranks' inputs are yet to join.
+  bool left_fold = false;
 };
 
 struct Algorithm {
@@ -38,6 +44,9 @@ struct Algorithm {
   Claim (*claim)(const Group&);
   std::string_view sentence;  // what it does and when it is best
   std::string_view source;    // the paper or origin
+  // Which lower bounds it reaches for every number of ranks on one host; proven with the rest.
+  Rounds optimal_rounds = Rounds::none;
+  bool optimal_bytes = false;  // the busiest rank sends bytes_bound()
 };
 
 }  // namespace tutti

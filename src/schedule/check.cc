@@ -37,15 +37,20 @@ Proof general(const std::string& sentence) {
 Proof prove_any(Collective collective, const Programs& programs, const Shape& shape, int root,
                 const CheckOptions& options) {
   const size_t n = programs.ranks();
-  if (collective == Collective::barrier) collective = Collective::all_reduce;
-  if (collective != Collective::all_reduce && collective != Collective::broadcast)
-    return general("only all_reduce, broadcast and barrier have schedules");
+  collective = served_as(collective);
+  if (std::find(planned_collectives.begin(), planned_collectives.end(), collective) == planned_collectives.end())
+    return general(fmt::format("{} has no schedule", name(collective)));
   if (n == 0 || root < 0 || size_t(root) >= n) return general(fmt::format("root {} of {} ranks", root, n));
+  if (!meaning(collective).rooted) root = 0;
   if (options.slots < (programs.plans.empty() ? 1 : 2) || options.repeat < 1)
     return general(fmt::format("{} slots, {} runs: a plan needs 2 slots, a schedule 1", options.slots, options.repeat));
   if (shape.input != shape.output || shape.output == 0 || shape.message == 0)
     return general(fmt::format("{} input and {} output chunks, at most {} in a message", shape.input, shape.output,
                                shape.message));
+  const bool blocks = meaning(collective).blocks;
+  if (shape.blocks != blocks || (blocks && shape.output != n))
+    return general(fmt::format("{} chunks{}, but {} has {}", shape.output, shape.blocks ? " that are blocks" : "",
+                               name(collective), blocks ? "a block per rank" : "one buffer"));
   if (n <= 64) return prove<1>(collective, programs, shape, root, options);
   if (n <= 256) return prove<4>(collective, programs, shape, root, options);
   if (n <= 1024) return prove<16>(collective, programs, shape, root, options);
@@ -58,7 +63,21 @@ std::string claim_broken(const Claim& claim, const Proof& proof, const Shape& sh
   const double bytes = double(proof.chunks_sent_max) / shape.output;
   if (std::abs(bytes - claim.bytes_sent) > 1e-9 * (1 + bytes))
     return fmt::format("claims that a rank sends {} times the buffer, but it is {}", claim.bytes_sent, bytes);
+  if (claim.rank_order && !proof.in_rank_order)
+    return "claims to add in the order of ranks, but adds in another";
+  if (claim.left_fold && !proof.left_fold)
+    return "claims to add all inputs in one step, in the order of ranks, but adds otherwise";
   return "";
+}
+
+// From the step of a plan to the step of the schedule with which it begins.
+void name_step(Violation& violation, std::span<const Schedule> schedules, const Shape& shape, bool in_place) {
+  if (violation.rank < 0 || violation.step < 0) return;
+  const Schedule& schedule = schedules[size_t(violation.rank)];
+  std::vector<uint32_t> first_steps;
+  lower(schedule, shape, "", in_place, &first_steps);
+  const size_t step = size_t(violation.step);
+  violation.step = int(step < first_steps.size() ? first_steps[step] : schedule.size());
 }
 
 }  // namespace
@@ -91,11 +110,17 @@ Proof check(Collective collective, std::span<const Schedule> schedules, const Sh
   std::vector<Plan> plans;
   plans.reserve(schedules.size());
   for (const Schedule& schedule : schedules) plans.push_back(lower(schedule, shape, "", options.in_place));
-  Proof lowered = check(collective, plans, root, options);
-  if (lowered.violation) return lowered;
+  CheckOptions fused = options;
+  fused.slots = std::max(options.slots, 2);
+  Proof lowered = check(collective, plans, root, fused);
+  if (lowered.violation) {
+    name_step(*lowered.violation, schedules, shape, options.in_place);
+    return lowered;
+  }
   if (lowered.expression != proof.expression) return general("the plans add in another order than the schedules");
   if (lowered.rounds != proof.rounds || lowered.chunks_sent_max != proof.chunks_sent_max)
     return general("the plans send other messages than the schedules");
+  lowered.left_fold = lowered.left_fold && proof.left_fold;
   return lowered;
 }
 

@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace tutti {
 
-// `count` elements over `n` chunks, as even as whole units of 64 bytes allow; small counts divide by elements. Later
+// Chunks are divided at whole units of so many bytes, where elements are not larger.
+inline constexpr size_t chunk_unit_bytes = 64;
+
+// `count` elements over `n` chunks, as even as whole units allow; small counts divide by elements. Later
 // chunks may be shorter or empty. The same on every rank: it depends on count, n and the element size only.
 class Chunks {
  public:
@@ -15,8 +19,16 @@ class Chunks {
     // Divisions cost more than the rest of a small call.
     per_chunk_ = n == 1 ? count : (count + n - 1) / n;
     if (per_chunk_ * element_bytes < 256) return;
-    const size_t unit = std::max<size_t>(1, 64 / element_bytes);
+    const size_t unit = std::max<size_t>(1, chunk_unit_bytes / element_bytes);
     per_chunk_ = (per_chunk_ + unit - 1) / unit * unit;
+  }
+
+  // n blocks of `per_chunk` elements each, never rounded: a tile of them takes as many of each.
+  static constexpr Chunks equal(size_t per_chunk, uint32_t n) {
+    Chunks chunks(0, 1, 1);
+    chunks.count_ = per_chunk * n;
+    chunks.per_chunk_ = per_chunk;
+    return chunks;
   }
 
   // First element of chunk i; the number of elements of chunks [i, i + n).
@@ -34,10 +46,38 @@ class Chunks {
 // message_bytes_max. A whole number of chunks that Chunks() does not round up; at least one element each.
 constexpr size_t tile_elements_max(uint32_t n, uint32_t message_chunks_max, size_t element_bytes,
                                    size_t message_bytes_max) {
-  const size_t unit = std::max<size_t>(1, 64 / element_bytes);
+  const size_t unit = std::max<size_t>(1, chunk_unit_bytes / element_bytes);
   size_t per_chunk = std::max<size_t>(1, message_bytes_max / (message_chunks_max * element_bytes));
   if (per_chunk >= 4 * unit) per_chunk -= per_chunk % unit;
   return per_chunk * n;
+}
+
+// Blocks of sizes of their own in a caller's buffer: block i is sizes[i] elements from element firsts[i] on. Where the
+// caller has but one of them, that one's first is 0.
+struct BlockLayout {
+  std::vector<size_t> sizes, firsts;
+};
+
+// The blocks of a v-form's call, as one rank knows them.
+struct Layout {
+  BlockLayout input, output;  // in place, one buffer's for both
+  // Only the two ranks between which a block goes know its size; else all ranks know all sizes, on both sides.
+  bool of_pairs = false;
+  size_t elements = 0;  // of the larger side
+};
+
+// A part of a block, counted from its first element.
+struct BlockPart {
+  size_t first, size;
+};
+
+// What a tile of a channel takes of a block of `size` elements, where every channel has one of `shares` even parts of
+// every block, and every tile tile_elements of each (the last ones less, or nothing).
+constexpr BlockPart tile_of_block(size_t size, uint32_t share, uint32_t shares, size_t tile, size_t tile_elements,
+                                  size_t element_bytes) {
+  const Chunks parts(size, shares, element_bytes);
+  const size_t of_share = parts.size(share), begin = std::min(of_share, tile * tile_elements);
+  return {parts.first(share) + begin, std::min(tile_elements, of_share - begin)};
 }
 
 }  // namespace tutti

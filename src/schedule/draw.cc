@@ -109,7 +109,7 @@ std::string label(const DrawnMessage& message) {
 
 // A step: a plus where it adds, filled where it completes a sum.
 std::string circle(const DrawnStep& step, const Fold& fold) {
-  const bool adds = fold.n_from + (fold.a.count > 0 ? 1 : 0) > 1;
+  const bool adds = fold.operands() > 1;
   std::string svg =
       fmt::format("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" fill=\"{}\" stroke=\"#333333\" stroke-width=\"1.2\"/>\n",
                   x_of(step.tick), y_of(step.rank), radius, fold.finish ? "#bfe5ca" : "#ffffff");
@@ -140,7 +140,7 @@ std::string cell(const Plan& plan, const Fold& fold) {
   for (uint32_t peer : plan.from(fold)) text += fmt::format("<{} ", peer);
   if (fold.a.count > 0 || fold.dst.count > 0)
     text +=
-        fmt::format("{}{}{}", fold.n_from + (fold.a.count > 0 ? 1 : 0) > 1 ? "+" : "",
+        fmt::format("{}{}{}", fold.operands() > 1 ? "+" : "",
                     fmt::format("[{}]", chunk_name(fold.dst.count > 0 ? fold.dst : fold.a)), fold.finish ? "*" : "");
   for (uint32_t peer : plan.to(fold)) text += fmt::format(" >{}", peer);
   return text;

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "schedule/plan.h"
-#include "schedule/print.h"
 
 namespace tutti {
 namespace {
@@ -62,7 +61,8 @@ struct Draft {
   bool dst_dies = false;
 
   bool empty() const { return from.empty() && to.empty() && fold.dst.count == 0; }
-  bool only_local() const { return from.empty() && fold.a.count > 0; }  // a copy, or a send of local memory
+  // A copy, or a send of local memory.
+  bool only_local() const { return from.empty() && fold.a.count > 0 && fold.b.count == 0; }
 };
 
 Draft draft_of(const Step& step, const Liveness& liveness) {
@@ -86,7 +86,9 @@ Draft draft_of(const Step& step, const Liveness& liveness) {
       draft.fold.finish = true;
       break;
     case Verb::reduce:
-      throw Error(Code::unsupported, "'" + to_text(step) + "' cannot be lowered: a plan's step has one local operand");
+      draft.fold.a = step.a;
+      draft.fold.b = step.b;
+      break;
   }
   return draft;
 }
@@ -122,10 +124,12 @@ bool merge_finish(Draft& draft, const Step& step, const Liveness& liveness) {
 }
 
 // One more operand at the right end of the draft's sum: a message, or (reduce) local memory where there is none yet.
-bool merge_operand(Draft& draft, const Step& step, const Liveness& liveness) {
+// Where several blocks lie apart, a pass has one message and one local operand.
+bool merge_operand(Draft& draft, const Step& step, const Liveness& liveness, bool blocks) {
+  if (blocks && step.dst.count > 1) return false;
   const bool stored_elsewhere = !(draft.fold.dst == step.dst) && !liveness.a_dies;
   if (draft.fold.dst.count == 0 || !(step.a == draft.fold.dst) || stored_elsewhere) return false;
-  if (!draft.to.empty() || draft.fold.finish || step.incoming_first) return false;
+  if (!draft.to.empty() || draft.fold.finish || step.incoming_first || draft.fold.b.count > 0) return false;
   if (step.verb == Verb::reduce) {
     if (draft.fold.a.count > 0 || step.b == draft.fold.dst) return false;
     draft.fold.a = step.b;
@@ -139,12 +143,12 @@ bool merge_operand(Draft& draft, const Step& step, const Liveness& liveness) {
   return true;
 }
 
-bool merge(Draft& draft, const Step& step, const Liveness& liveness) {
+bool merge(Draft& draft, const Step& step, const Liveness& liveness, bool blocks) {
   switch (step.verb) {
     case Verb::send: return merge_send(draft, step, liveness);
     case Verb::recv: return false;
     case Verb::recv_reduce:
-    case Verb::reduce: return merge_operand(draft, step, liveness);
+    case Verb::reduce: return merge_operand(draft, step, liveness, blocks);
     case Verb::copy: return merge_copy(draft, step, liveness);
     case Verb::finish: return merge_finish(draft, step, liveness);
   }
@@ -152,45 +156,60 @@ bool merge(Draft& draft, const Step& step, const Liveness& liveness) {
 }
 
 void append(Plan& plan, Draft& draft) {
-  if (draft.dst_dies) draft.fold.dst = {};
+  // A message that is only passed on is stored all the same: the step's slices say how large it is.
+  if (draft.dst_dies && draft.fold.a.count > 0) draft.fold.dst = {};
   if (draft.empty()) return;
   draft.fold.peers = uint32_t(plan.peers.size());
   draft.fold.n_from = uint16_t(draft.from.size());
   draft.fold.n_to = uint16_t(draft.to.size());
   plan.peers.insert(plan.peers.end(), draft.from.begin(), draft.from.end());
   plan.peers.insert(plan.peers.end(), draft.to.begin(), draft.to.end());
-  for (const Slice& slice : {draft.fold.a, draft.fold.dst})
+  for (const Slice& slice : {draft.fold.a, draft.fold.b, draft.fold.dst})
     if (slice.buffer == Buffer::scratch) plan.shape.scratch = std::max(plan.shape.scratch, slice.first + slice.count);
   plan.steps.push_back(draft.fold);
 }
 
 // In place, input chunks are output chunks: one name for them, and a copy of a chunk onto itself is no step.
-Schedule one_name_for_one_memory(const Schedule& schedule) {
+// `numbers` becomes the number of each remaining step in what was recorded.
+Schedule one_name_for_one_memory(const Schedule& schedule, std::vector<uint32_t>& numbers) {
   Schedule result;
   result.reserve(schedule.size());
-  for (Step step : schedule) {
+  numbers.clear();
+  for (uint32_t i = 0; i < schedule.size(); ++i) {
+    Step step = schedule[i];
     for (Slice* slice : {&step.a, &step.b, &step.dst})
       if (slice->count > 0 && slice->buffer == Buffer::input) slice->buffer = Buffer::output;
-    if (step.verb != Verb::copy || !(step.a == step.dst)) result.push_back(step);
+    if (step.verb == Verb::copy && step.a == step.dst) continue;
+    result.push_back(step);
+    numbers.push_back(i);
   }
   return result;
 }
 
 }  // namespace
 
-Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place) {
-  const Schedule renamed = in_place ? one_name_for_one_memory(recorded) : Schedule();
+Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place,
+           std::vector<uint32_t>* first_steps) {
+  std::vector<uint32_t> numbers;
+  const Schedule renamed = in_place ? one_name_for_one_memory(recorded, numbers) : Schedule();
   const Schedule& schedule = in_place ? renamed : recorded;
+  const auto number = [&](size_t i) { return in_place ? numbers[i] : uint32_t(i); };
   const std::vector<Liveness> live = liveness(schedule, shape);
   Plan plan{algorithm, shape, shape.message, {}, {}};
   plan.shape.scratch = 0;
   Draft draft;
-  for (size_t i = 0; i < schedule.size(); ++i) {
-    if (merge(draft, schedule[i], live[i])) continue;
+  uint32_t first_step = 0;  // of the draft
+  const auto end_draft = [&] {
     append(plan, draft);
+    if (first_steps != nullptr && first_steps->size() < plan.steps.size()) first_steps->push_back(first_step);
+  };
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    if (merge(draft, schedule[i], live[i], shape.blocks)) continue;
+    end_draft();
     draft = draft_of(schedule[i], live[i]);
+    first_step = number(i);
   }
-  append(plan, draft);
+  end_draft();
   return plan;
 }
 

@@ -27,6 +27,17 @@ struct Programs {
   std::string text(uint32_t rank, size_t step) const {
     return plans.empty() ? to_text(schedules[rank][step]) : to_text(plans[rank], plans[rank].steps[step]);
   }
+  // The slice that a step is about.
+  const Slice& slice(uint32_t rank, size_t step) const {
+    const Slice& a = plans.empty() ? schedules[rank][step].a : plans[rank].steps[step].a;
+    const Slice& dst = plans.empty() ? schedules[rank][step].dst : plans[rank].steps[step].dst;
+    return dst.count > 0 ? dst : a;
+  }
+  bool sends(uint32_t rank, size_t step, uint32_t to) const {
+    if (plans.empty()) return schedules[rank][step].verb == Verb::send && schedules[rank][step].peer == to;
+    const auto peers = plans[rank].to(plans[rank].steps[step]);
+    return std::find(peers.begin(), peers.end(), to) != peers.end();
+  }
 };
 
 // Thrown where the first thing is wrong; never leaves check().
@@ -42,6 +53,7 @@ class Machine {
 
   Machine(Collective collective, const Programs& programs, const Shape& shape, int root, const CheckOptions& options)
       : collective_(collective),
+        meaning_(meaning(collective)),
         programs_(programs),
         shape_(shape),
         root_(uint32_t(root)),
@@ -50,10 +62,8 @@ class Machine {
         ranks_(n_),
         fifos_(),
         fifo_of_(size_t(n_) * n_, nothing),
-        results_(),
-        everybody_() {
-    for (uint32_t r = 0; r < n_; ++r) everybody_[r / 64] |= uint64_t{1} << r % 64;
-    results_.resize(size_t(options.repeat) * shape.output);
+        results_() {
+    results_.resize(size_t(options.repeat) * shape.output * results_each());
     for (uint32_t r = 0; r < n_; ++r) begin_run(r);
   }
 
@@ -68,12 +78,10 @@ class Machine {
     for (uint32_t r = 0; r < n_; ++r)
       if (ranks_[r].run < options_.repeat) waits_for_ever(r);
     for (uint32_t pair = 0; pair < n_ * n_; ++pair)
-      if (fifo_of_[pair] != nothing && fifos_[fifo_of_[pair]].size() > 0)
-        throw Wrong{{int(pair / n_), -1, -1,
-                     fmt::format("a message from rank {} to rank {} is never received", pair / n_, pair % n_)}};
-    for (uint32_t c = 0; c < shape_.output; ++c) {
-      proof_.expression = combined(proof_.expression, results_[c].expression);
-      proof_.passes = combined(proof_.passes, results_[c].passes);
+      if (fifo_of_[pair] != nothing && fifos_[fifo_of_[pair]].size() > 0) never_received(pair / n_, pair % n_);
+    for (uint32_t i = 0; i < shape_.output * results_each(); ++i) {
+      proof_.expression = combined(proof_.expression, results_[i].expression);
+      proof_.passes = combined(proof_.passes, results_[i].passes);
     }
     for (const Rank& rank : ranks_) {
       proof_.chunks_sent_max = std::max(proof_.chunks_sent_max, rank.chunks_sent);
@@ -96,10 +104,21 @@ class Machine {
   std::string where(uint32_t rank) const {
     const size_t step = ranks_[rank].step;
     if (step >= programs_.steps(rank)) return fmt::format("rank {} at its end", rank);
-    return fmt::format("rank {} at step {} ({})", rank, step, programs_.text(rank, step));
+    return fmt::format("rank {} at step {} ({})", rank, step + 1, programs_.text(rank, step));
   }
+  // chunk -1: the first one of the step.
   [[noreturn]] void wrong(uint32_t rank, int chunk, const std::string& what) const {
-    throw Wrong{{int(rank), int(ranks_[rank].step), chunk, where(rank) + ": " + what}};
+    const size_t step = ranks_[rank].step;
+    if (chunk < 0 && step < programs_.steps(rank)) chunk = int(number(programs_.slice(rank, step)));
+    throw Wrong{{int(rank), int(step), chunk, where(rank) + ": " + what, what}};
+  }
+  // Names the step that sent the first message left over: as many are left as sends come after it.
+  [[noreturn]] void never_received(uint32_t from, uint32_t to) {
+    const int chunk = int(fifo(from, to).front()[0].chunk % shape_.output);
+    const std::string what = fmt::format("a message from rank {} to rank {} is never received", from, to);
+    size_t left = fifo(from, to).size(), step = programs_.steps(from);
+    while (step > 0 && left > 0) left -= programs_.sends(from, --step, to);
+    throw Wrong{{int(from), int(step), chunk, what, what}};
   }
   [[noreturn]] void waits_for_ever(uint32_t rank) const {
     const auto [peer, why] = waiting_on(rank);
@@ -130,12 +149,15 @@ class Machine {
     state.step = 0;
     const uint32_t input_at = options_.in_place ? 0 : shape_.output;
     state.cells.assign(input_at + std::max(shape_.input, options_.in_place ? shape_.output : 0) + shape_.scratch, {});
-    if (collective_ == Collective::broadcast && rank != root_) return;
+    const Part part = meaning_.input_of(rank == root_);
     for (uint32_t c = 0; c < shape_.input; ++c) {
+      if (!holds(part, rank, c)) continue;
       Cell& cell = state.cells[input_at + c];
       cell.chunk = uint32_t(state.run) * shape_.output + c;
       cell.expression = cell.passes = leaf(rank, c);
       cell.from[rank / 64] = uint64_t{1} << rank % 64;
+      cell.first = uint16_t(rank);
+      cell.beyond = uint16_t(rank + 1);
     }
   }
 
@@ -158,8 +180,20 @@ class Machine {
     return ranks_[rank].cells.data() + base + slice.first;
   }
 
+  // Where a step writes: scratch, or output that is the caller's to get back.
+  Cell* target(uint32_t rank, const Slice& slice) {
+    Cell* const at = cells(rank, slice);
+    if (slice.buffer == Buffer::input)
+      wrong(rank, int(slice.first), fmt::format("{} is not its to write", to_text(slice)));
+    if (slice.buffer == Buffer::scratch) return at;
+    const Part part = meaning_.output_of(rank == root_);
+    for (uint32_t c = slice.first; c < slice.first + slice.count; ++c)
+      if (!holds(part, rank, c)) wrong(rank, int(c), fmt::format("writes output chunk {}, which it does not have", c));
+    return at;
+  }
+
   void same_chunks(uint32_t rank, const Slice& a, const Slice& b) const {
-    if (a.count != b.count || number(a) != number(b))
+    if (a.count != b.count || (!meaning_.transposes && number(a) != number(b)))
       wrong(rank, int(a.first),
             fmt::format("{} and {} are different chunks: their sizes may differ", to_text(a), to_text(b)));
   }
@@ -180,6 +214,10 @@ class Machine {
               fmt::format("adds the input of rank {} twice", w * 64 + size_t(std::countr_zero(twice))));
       sum.from[w] |= more.from[w];
     }
+    const bool in_order = sum.first < sum.beyond && sum.beyond == more.first && more.first < more.beyond;
+    sum.left_fold = sum.left_fold && in_order && more.beyond - more.first == 1;
+    sum.first = in_order ? sum.first : 1;
+    sum.beyond = in_order ? more.beyond : 0;
     sum.hops = std::max(sum.hops, more.hops);
     sum.expression = combined(sum.expression, more.expression);
     sum.passes = combined(sum.passes, more.passes);
@@ -187,17 +225,30 @@ class Machine {
 
   void finish(uint32_t rank, Cell& cell) const {
     const int chunk = int(cell.chunk % shape_.output);
-    if (collective_ == Collective::broadcast) wrong(rank, chunk, "a broadcast has nothing to finish");
+    if (!meaning_.reduces) wrong(rank, chunk, fmt::format("{} has nothing to finish", name(collective_)));
     if (cell.finished) wrong(rank, chunk, "finishes a chunk twice");
-    if (cell.from != everybody_) wrong(rank, chunk, "finishes a chunk " + lacking(cell));
+    if (cell.from != wanted(rank)) wrong(rank, chunk, "finishes a chunk " + difference(rank, cell));
     cell.finished = true;
     cell.expression = symbolic::finished(cell.expression);
     cell.passes = symbolic::finished(cell.passes);
   }
 
-  std::string lacking(const Cell& cell) const {
+  // Whose inputs a result of this rank must join, each once.
+  std::array<uint64_t, words> wanted(uint32_t rank) const {
+    std::array<uint64_t, words> set{};
+    const uint32_t joined = meaning_.joined(rank, n_);
+    for (uint32_t w = 0; w * 64 < joined; ++w)
+      set[w] = joined - w * 64 >= 64 ? ~uint64_t{0} : (uint64_t{1} << (joined - w * 64)) - 1;
+    return set;
+  }
+
+  std::string difference(uint32_t rank, const Cell& cell) const {
+    const std::array<uint64_t, words> set = wanted(rank);
+    const auto in = [](const std::array<uint64_t, words>& ranks, uint32_t r) { return ranks[r / 64] >> r % 64 & 1; };
     for (uint32_t r = 0; r < n_; ++r)
-      if (!(cell.from[r / 64] >> r % 64 & 1)) return fmt::format("that lacks the input of rank {}", r);
+      if (in(set, r) && !in(cell.from, r)) return fmt::format("that lacks the input of rank {}", r);
+    for (uint32_t r = 0; r < n_; ++r)
+      if (!in(set, r) && in(cell.from, r)) return fmt::format("that has the input of rank {} too", r);
     return "";
   }
 
@@ -246,7 +297,7 @@ class Machine {
     if (message.size() != as.count)
       wrong(rank, int(as.first),
             fmt::format("rank {} sent {} chunks where {} are received", peer, message.size(), as.count));
-    if (message[0].chunk % shape_.output != number(as))
+    if (!meaning_.transposes && message[0].chunk % shape_.output != number(as))
       wrong(rank, int(as.first),
             fmt::format("rank {} sent chunk {} where chunk {} is received", peer, message[0].chunk % shape_.output,
                         number(as)));
@@ -286,7 +337,7 @@ class Machine {
       case Verb::copy: {
         same_chunks(rank, step.a, step.dst);
         const Cell* a = cells(rank, step.a);
-        Cell* dst = cells(rank, step.dst);
+        Cell* dst = target(rank, step.dst);
         for (uint32_t i = 0; i < step.a.count; ++i) {
           written(rank, a[i], step.a, i);
           dst[i] = a[i];
@@ -294,7 +345,7 @@ class Machine {
         return true;
       }
       case Verb::finish: {
-        Cell* dst = cells(rank, step.dst);
+        Cell* dst = target(rank, step.dst);
         for (uint32_t i = 0; i < step.dst.count; ++i) {
           written(rank, dst[i], step.dst, i);
           finish(rank, dst[i]);
@@ -318,7 +369,7 @@ class Machine {
   bool recv(uint32_t rank, const Step& step) {
     known_peer(rank, step.peer);
     if (size(step.peer, rank) == 0) return false;
-    Cell* dst = cells(rank, step.dst);
+    Cell* dst = target(rank, step.dst);
     std::copy_n(front(rank, step.peer, step.dst), step.dst.count, dst);
     pop(rank, step.peer);
     return true;
@@ -340,9 +391,9 @@ class Machine {
 
   // a_name and b_name are for sentences.
   void reduce(uint32_t rank, const Cell* a, const Cell* b, const Slice& a_name, const Slice& b_name,
-              const Slice& target) {
-    Cell* dst = cells(rank, target);
-    for (uint32_t i = 0; i < target.count; ++i) {
+              const Slice& sum_name) {
+    Cell* dst = target(rank, sum_name);
+    for (uint32_t i = 0; i < sum_name.count; ++i) {
       written(rank, a[i], a_name, i);
       written(rank, b[i], b_name, i);
       Cell sum = a[i];
@@ -368,15 +419,18 @@ class Machine {
     const bool local = fold.a.count > 0;
     if (local && fold.dst.count > 0) same_chunks(rank, fold.a, fold.dst);
     if (from.empty() && !local) wrong(rank, -1, "a fold of nothing");
+    if (fold.b.count > 0 && (!from.empty() || !local)) wrong(rank, -1, "a second local operand that is not of two");
+    if (fold.b.count > 0) same_chunks(rank, fold.a, fold.b);
     if (local && fold.a_place > from.size()) wrong(rank, -1, "the local operand's place is beyond the last");
-    // What the messages are: as the fold's own slices say, or, where it has none, as the first message says.
-    const Slice named = local ? fold.a : fold.dst.count > 0 ? fold.dst : passed_on(rank, from[0]);
+    if (!local && fold.dst.count == 0) wrong(rank, -1, "no slice says how large the message is");
+    const Slice& named = local ? fold.a : fold.dst;
     operands_.clear();
     for (uint32_t peer : from) operands_.push_back(front(rank, peer, named));
     if (local) operands_.insert(operands_.begin() + fold.a_place, cells(rank, fold.a));
+    if (fold.b.count > 0) operands_.push_back(cells(rank, fold.b));
     sums_.resize(named.count);
     for (uint32_t i = 0; i < named.count; ++i) sums_[i] = fold_one(rank, fold, named, i);
-    if (fold.dst.count > 0) std::copy(sums_.begin(), sums_.end(), cells(rank, fold.dst));
+    if (fold.dst.count > 0) std::copy(sums_.begin(), sums_.end(), target(rank, fold.dst));
     for (uint32_t peer : from) pop(rank, peer);
     for (uint32_t peer : to) push(rank, peer, sums_.data(), named.count);
     return true;
@@ -385,6 +439,8 @@ class Machine {
   Cell fold_one(uint32_t rank, const Fold& fold, const Slice& named, uint32_t i) const {
     Cell sum = operands_[0][i];
     written(rank, sum, named, i);
+    // A sum that comes in as an operand was made by another step; so was one that is only finished here.
+    if (sum.beyond - sum.first != 1 && (fold.finish || operands_.size() > 1)) sum.left_fold = false;
     for (size_t k = 1; k < operands_.size(); ++k) {
       written(rank, operands_[k][i], named, i);
       add(rank, sum, operands_[k][i]);
@@ -392,11 +448,6 @@ class Machine {
     if (fold.finish) finish(rank, sum);
     if (fold.finish || operands_.size() > 1) sum.passes = rounded(sum.passes);
     return sum;
-  }
-
-  Slice passed_on(uint32_t rank, uint32_t peer) {
-    const auto& message = fifo(peer, rank).front();
-    return {message[0].chunk % shape_.output, uint32_t(message.size()), Buffer::output};
   }
 
   void distinct(uint32_t rank, std::span<const uint32_t> peers) {
@@ -410,26 +461,42 @@ class Machine {
   // --- The result
 
   void end_run(uint32_t rank) {
-    const bool reduced = collective_ != Collective::broadcast;
-    const int run = ranks_[rank].run;
-    for (uint32_t c = 0; c < shape_.output; ++c) {
-      const Cell& cell = ranks_[rank].cells[c];
-      if (cell.chunk == nothing) wrong(rank, int(c), fmt::format("output chunk {} holds nothing", c));
-      if (cell.chunk != uint32_t(run) * shape_.output + c)
-        wrong(rank, int(c), fmt::format("output chunk {} holds chunk {}", c, cell.chunk % shape_.output));
-      if (reduced && cell.from != everybody_)
-        wrong(rank, int(c), fmt::format("output chunk {} is one {}", c, lacking(cell)));
-      if (reduced && !cell.finished) wrong(rank, int(c), fmt::format("output chunk {} was not finished", c));
-      Result& result = results_[size_t(run) * shape_.output + c];
-      if (result.rank < 0) result = {int(rank), cell.expression, cell.passes};
-      if (result.expression != cell.expression)
-        wrong(rank, int(c),
-              fmt::format("output chunk {} adds in another order than on rank {}: bits may differ", c, result.rank));
-      if (result.passes != cell.passes)
-        wrong(
-            rank, int(c),
-            fmt::format("output chunk {} is rounded at other places than on rank {}: bits may differ", c, result.rank));
+    const Part part = meaning_.output_of(rank == root_);
+    for (uint32_t c = 0; c < shape_.output; ++c)
+      if (holds(part, rank, c)) right(rank, c, ranks_[rank].cells[c]);
+  }
+
+  // Results that a chunk has: one that is the same on all ranks, or one of each rank.
+  uint32_t results_each() const { return meaning_.joins == Joins::all ? 1 : n_; }
+
+  // Output chunk c of a rank whose run ends here.
+  void right(uint32_t rank, uint32_t c, const Cell& cell) {
+    const int chunk = int(c);
+    if (cell.chunk == nothing) wrong(rank, chunk, fmt::format("output chunk {} holds nothing", c));
+    const uint32_t first = uint32_t(ranks_[rank].run) * shape_.output;
+    if (cell.chunk != first + (meaning_.transposes ? rank : c))
+      wrong(rank, chunk, fmt::format("output chunk {} holds chunk {}", c, cell.chunk % shape_.output));
+    if (meaning_.transposes) {
+      if (cell.expression != leaf(c, rank)) wrong(rank, chunk, fmt::format("output chunk {} is not of rank {}", c, c));
+      return;
     }
+    if (meaning_.reduces && cell.from != wanted(rank))
+      wrong(rank, chunk, fmt::format("output chunk {} is one {}", c, difference(rank, cell)));
+    if (meaning_.reduces && !cell.finished) wrong(rank, chunk, fmt::format("output chunk {} was not finished", c));
+    const bool in_order = cell.first < cell.beyond;
+    if (meaning_.joins != Joins::all && !in_order)
+      wrong(rank, chunk, fmt::format("output chunk {} is not in the order of ranks", c));
+    proof_.in_rank_order &= in_order;
+    proof_.left_fold &= cell.left_fold && in_order;
+    // Where ranks join different inputs, each has a result of its own.
+    Result& result = meaning_.joins == Joins::all ? results_[first + c] : results_[(first + c) * n_ + rank];
+    if (result.rank < 0) result = {int(rank), cell.expression, cell.passes};
+    if (result.expression != cell.expression)
+      wrong(rank, chunk,
+            fmt::format("output chunk {} adds in another order than on rank {}: bits may differ", c, result.rank));
+    if (result.passes != cell.passes)
+      wrong(rank, chunk,
+            fmt::format("output chunk {} is rounded at other places than on rank {}: bits may differ", c, result.rank));
   }
 
   struct Result {
@@ -438,6 +505,7 @@ class Machine {
   };
 
   Collective collective_;
+  Meaning meaning_;
   const Programs& programs_;
   const Shape& shape_;
   uint32_t root_;
@@ -446,8 +514,8 @@ class Machine {
   std::vector<Rank> ranks_;
   std::deque<Fifo<words>> fifos_;
   std::vector<uint32_t> fifo_of_;  // [from * n + to]; `nothing`: not used yet
-  std::vector<Result> results_;    // [run * output chunks + chunk], of the first rank that ended
-  std::array<uint64_t, words> everybody_;
+  // [run * output chunks + chunk], of the first rank that ended; where each has its own, [that * n + rank].
+  std::vector<Result> results_;
   std::deque<uint32_t> ready_;
   std::vector<const Cell*> operands_;
   std::vector<Cell> sums_;

@@ -12,11 +12,13 @@ namespace tutti {
 
 // One step of a plan, of which all verbs are special cases:
 //   result = fold of n_from incoming messages, in order, with the local slice `a` standing at place `a_place` among
-//   them (absent where a.count == 0); finished where `finish`; stored to dst where dst.count > 0; sent to n_to peers.
-// It holds its input slots while it asks for its output slots. All slices and messages of one step are the same chunks
-// (see Shape), so they have equal size. A reduction pass has all its operands at once: a_place < n_from + 1, and no
-// peer stands twice among the senders or twice among the receivers. Whoever cuts a pass of many operands into smaller
-// ones cuts by place (the local operand included), so that all ranks round alike.
+//   them (absent where a.count == 0), or of two local slices, a and b (b.count == 0: no b), and no messages; finished
+//   where `finish`; stored to dst where dst.count > 0; sent to n_to peers.
+// It has at least one slice of its own, which says how large its messages are. It holds its input slots while it asks
+// for its output slots. All slices and messages of one step are the same chunks (see Shape), so they have equal size.
+// A reduction pass has all its operands at once: a_place < n_from + 1, and no peer stands twice among the senders or
+// twice among the receivers. Whoever cuts a pass of many operands into smaller ones cuts by place (the local operand
+// included), so that all ranks round alike.
 struct Fold {
   Slice a;
   Slice dst;
@@ -25,18 +27,25 @@ struct Fold {
   uint16_t n_to = 0;
   uint16_t a_place = 0;
   bool finish = false;
+  Slice b;
+
+  // Messages and slices that it joins.
+  constexpr uint32_t operands() const { return n_from + (a.count > 0 ? 1u : 0u) + (b.count > 0 ? 1u : 0u); }
 
   friend constexpr bool operator==(const Fold&, const Fold&) = default;
 };
 
 // How many chunks each buffer is divided into; the same on all ranks. Chunk i of input and output, and chunks i,
 // i + output, i + 2 × output, … of scratch have the size that chunks.h gives chunk i of `output`. Sizes of different
-// chunks may differ, so a chunk never changes its number: the checker holds every step and message to that.
+// chunks may differ, so a chunk never changes its number: the checker holds every step and message to that. With
+// `blocks`, every chunk is one rank's block, all of one size, and lies apart from its neighbours where a tile takes a
+// part of each; there, and in an all_to_all only, a chunk may change its number.
 struct Shape {
   uint32_t input = 1;
   uint32_t output = 1;
   uint32_t scratch = 0;
   uint32_t message = 1;  // chunks of the largest message of any rank
+  bool blocks = false;   // as meaning() of its collective says
 
   friend constexpr bool operator==(const Shape&, const Shape&) = default;
 };
@@ -56,8 +65,9 @@ struct Plan {
 // one n-way fold, receive-then-send one pass, and stores that nobody reads vanish. `in_place`: input and output are
 // the same memory (copies between equal places vanish, and no step may be moved across a write of its source).
 // Same messages in the same order on every FIFO, same expression for every output chunk: the checker proves it.
-// The schedule must stay within `shape` (the plain check says so). Throws Error(unsupported) for a reduce of two local
-// slices that continues no receive: a Fold has one local operand.
-Plan lower(const Schedule& schedule, const Shape& shape, std::string_view algorithm, bool in_place);
+// The schedule must stay within `shape` (the plain check says so). Fills `first_steps`, where given, with the number of
+// the schedule's step, from 0, that each step of the plan begins with.
+Plan lower(const Schedule& schedule, const Shape& shape, std::string_view algorithm, bool in_place,
+           std::vector<uint32_t>* first_steps = nullptr);
 
 }  // namespace tutti

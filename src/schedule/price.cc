@@ -102,10 +102,9 @@ class Clocks {
 
   // The pass itself: reading a message that is only passed on costs nothing beside its sending.
   double local_ns(const Fold& fold, double bytes) const {
-    const int operands = fold.n_from + (fold.a.count > 0 ? 1 : 0);
     double time = costs_.step_ns;
-    if (operands > 1)
-      time += operands * bytes * costs_.reduce_byte_ns;
+    if (fold.operands() > 1)
+      time += fold.operands() * bytes * costs_.reduce_byte_ns;
     else if (fold.dst.count > 0 && !(fold.dst == fold.a))
       time += bytes * costs_.copy_byte_ns;
     return time;

@@ -37,6 +37,7 @@ std::string to_text(const Plan& plan, const Fold& fold) {
     else
       sum += fmt::format("from {}", plan.from(fold)[next++]);
   }
+  if (fold.b.count > 0) sum += " + " + to_text(fold.b);
   if (fold.finish) sum = "finish(" + sum + ")";
   std::string text = fold.dst.count > 0 ? to_text(fold.dst) + " = " + sum : sum;
   if (fold.n_to > 0) text += ", send to";
@@ -46,13 +47,13 @@ std::string to_text(const Plan& plan, const Fold& fold) {
 
 std::string to_text(const Schedule& schedule) {
   std::string text;
-  for (size_t i = 0; i < schedule.size(); ++i) text += fmt::format("{:4}  {}\n", i, to_text(schedule[i]));
+  for (size_t i = 0; i < schedule.size(); ++i) text += fmt::format("{:4}  {}\n", i + 1, to_text(schedule[i]));
   return text;
 }
 
 std::string to_text(const Plan& plan) {
   std::string text;
-  for (size_t i = 0; i < plan.steps.size(); ++i) text += fmt::format("{:4}  {}\n", i, to_text(plan, plan.steps[i]));
+  for (size_t i = 0; i < plan.steps.size(); ++i) text += fmt::format("{:4}  {}\n", i + 1, to_text(plan, plan.steps[i]));
   return text;
 }
 

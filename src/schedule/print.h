@@ -16,7 +16,7 @@ std::string to_text(const Step& step);
 // "out[1] = finish(in[1] + from 2 + from 3), send to 0 4".
 std::string to_text(const Plan& plan, const Fold& fold);
 
-// One numbered line per step.
+// One line per step, numbered from 1.
 std::string to_text(const Schedule& schedule);
 std::string to_text(const Plan& plan);
 

@@ -30,6 +30,10 @@ struct Value {
   uint32_t chunk = nothing;  // its number, counted through all runs; `nothing`: never written
   uint16_t hops = 0;         // messages on the longest chain that brought it here
   bool finished = false;
+  // The sum is that of ranks [first, beyond) in their order; first > beyond: it is in another.
+  uint16_t first = 0, beyond = 0;
+  // Every operand but the first was one rank's input; of plans, all were, and joined (and finished) in one step.
+  bool left_fold = true;
   uint64_t expression = 0;             // hash of the expression
   uint64_t passes = 0;                 // hash of the expression with the ends of passes
   std::array<uint64_t, words> from{};  // the ranks whose inputs are in it, each once

@@ -11,11 +11,13 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "base/cpu.h"
 #include "base/status.h"
 
 namespace tutti {
@@ -33,6 +35,24 @@ struct Fault {
   int error_number = 0;
   uint64_t signature = 0;  // received
   uint64_t bytes = 0;      // received
+};
+
+// A word of memory that an arrival changes to `until`. Where `word` is null, only asking tells.
+struct Watch {
+  const std::atomic<uint32_t>* word = nullptr;
+  uint32_t until = 0;
+
+  // Looks for a few microseconds. False: nothing came, or only asking tells. Whoever shares the core with the sender
+  // sees it come within a few looks; for the others, looking more seldom leaves the line to the sender.
+  bool wait() const noexcept {
+    constexpr int eager_looks = 8, looks_max = 200;
+    if (word == nullptr) return false;
+    for (int look = 0; look < looks_max; ++look) {
+      if (word->load(std::memory_order_acquire) == until) return true;  // pairs with the sender's store
+      if (look >= eager_looks) cpu_relax();
+    }
+    return false;
+  }
 };
 
 // One peer on one channel.
@@ -54,6 +74,8 @@ class Endpoint {
 
   // done: everything sent so far is out of this process's hands (in shared memory, or in the kernel).
   virtual Status flush() noexcept = 0;
+  // False: whatever is sent is out of this process's hands at once, and flush() need not be called.
+  virtual bool stages() const noexcept { return true; }
 
   // --- Receiving. A message is received either into the caller's memory, or viewed where it lies.
 
@@ -64,6 +86,8 @@ class Endpoint {
   // Asking twice gives the same place. A recv may not come between view and release.
   virtual Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept = 0;
   virtual void release() noexcept = 0;
+  // What the next message's arrival can be seen at, by plain looking.
+  virtual Watch watch() const noexcept { return {}; }
 
   virtual const Fault& fault() const noexcept = 0;
 };

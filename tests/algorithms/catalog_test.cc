@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace tutti {
 namespace {
 
 std::string name_of(const Algorithm& algorithm) {
-  return (algorithm.collective == Collective::broadcast ? "broadcast_" : "all_reduce_") + std::string(algorithm.name);
+  return std::string(name(algorithm.collective)) + "_" + std::string(algorithm.name);
 }
 
 class EveryAlgorithm : public testing::TestWithParam<size_t> {
@@ -44,7 +46,7 @@ class EveryAlgorithm : public testing::TestWithParam<size_t> {
 
 TEST_P(EveryAlgorithm, IsProvenForUpTo64RanksAndEveryRoot) {
   for (int n = 1; n <= 64; ++n) {
-    const int roots = algorithm().collective == Collective::broadcast ? n : 1;
+    const int roots = meaning(algorithm().collective).rooted ? n : 1;
     for (int root = 0; root < roots; ++root) {
       Group group;
       group.n = n;
@@ -73,7 +75,7 @@ TEST_P(EveryAlgorithm, IsProvenForMoreThan64Ranks) {
   for (int n : {65, 100, 129}) {
     Group group;
     group.n = n;
-    group.root = algorithm().collective == Collective::broadcast ? n - 2 : 0;
+    group.root = meaning(algorithm().collective).rooted ? n - 2 : 0;
     group.pipeline = algorithm().pipelined ? 6 : 1;
     proves(group);
     if (HasFatalFailure()) return;
@@ -82,11 +84,18 @@ TEST_P(EveryAlgorithm, IsProvenForMoreThan64Ranks) {
 
 class Hierarchical : public EveryAlgorithm {
  protected:
+  // With the first, the last, the middle and one more rank as root.
   void proves_on(const std::vector<int>& hosts) const {
     Group group;
     group.n = int(hosts.size());
     group.host_of = hosts;
-    proves(group);
+    group.pipeline = algorithm().pipelined ? 1 + group.n % 3 : 1;
+    std::set<int> roots = {0};
+    if (meaning(algorithm().collective).rooted) roots = {0, group.n - 1, group.n / 2, group.n / 3};
+    for (const int root : roots) {
+      group.root = root;
+      proves(group);
+    }
   }
 };
 
@@ -117,16 +126,90 @@ TEST_P(Hierarchical, IsProvenForUnevenHosts) {
 }
 
 TEST_P(Hierarchical, CrossesBetweenHostsWithTheLeastBytes) {
-  // Two hosts of four: each byte leaves a host once for the sum and once for the result.
+  // Two hosts of four: of an all_reduce each byte leaves a host once (for the sum, or for the result), of a broadcast
+  // the root's host, of a reduce the other one; of an all_gather what is each host's.
   const std::vector<int> hosts = {0, 0, 0, 0, 1, 1, 1, 1};
   Group group;
   group.n = 8;
   group.host_of = hosts;
-  uint64_t chunks = 0;
-  for (group.rank = 0; group.rank < 4; ++group.rank)
-    for (const Step& step : record(algorithm(), group))
-      if (step.verb == Verb::send && step.peer >= 4) chunks += step.a.count;
-  EXPECT_EQ(chunks, algorithm().shape(group).output);
+  group.root = 2;
+  const uint64_t all = algorithm().shape(group).output;
+  const Collective kind = algorithm().collective;
+  for (const int host : {0, 1}) {
+    uint64_t chunks = 0;
+    for (group.rank = host * 4; group.rank < host * 4 + 4; ++group.rank)
+      for (const Step& step : record(algorithm(), group))
+        if (step.verb == Verb::send && hosts[step.peer] != host) chunks += step.a.count;
+    const bool silent = (kind == Collective::broadcast && host == 1) || (kind == Collective::reduce && host == 0);
+    EXPECT_EQ(chunks, silent ? 0 : kind == Collective::all_gather ? all / 2 : all);
+  }
+}
+
+// An operator that does not commute has an algorithm everywhere: the claims below are proven by all tests above.
+TEST(Catalog, KeepsTheOrderOfRanksInSomeAlgorithmOfEveryReduction) {
+  const auto claims = [](Collective c, std::string_view name, int n, std::vector<int> hosts = {}) {
+    Group group;
+    group.n = n;
+    group.host_of = hosts;
+    return find_algorithm(c, name)->claim(group).rank_order;
+  };
+  for (int n = 1; n <= 64; ++n) {
+    for (const char* name : {"one_shot", "two_shot", "tree"}) EXPECT_TRUE(claims(Collective::all_reduce, name, n));
+    for (const char* name : {"direct", "binomial"}) EXPECT_TRUE(claims(Collective::reduce, name, n));
+    EXPECT_TRUE(claims(Collective::reduce, "knomial_4", n));
+    EXPECT_TRUE(claims(Collective::all_reduce, "halving_doubling", n));
+    EXPECT_TRUE(claims(Collective::reduce_scatter, "direct", n));
+    for (const Algorithm& row : catalog())
+      if (row.collective == Collective::scan || row.collective == Collective::exscan) {
+        EXPECT_TRUE(claims(row.collective, row.name, n));
+      }
+    EXPECT_EQ(claims(Collective::all_reduce, "recursive_doubling", n), std::has_single_bit(unsigned(n)));
+    EXPECT_FALSE(claims(Collective::all_reduce, "ring", n));
+  }
+  for (const Collective kind : {Collective::all_reduce, Collective::reduce}) {
+    EXPECT_TRUE(claims(kind, "hierarchical", 5, {7, 7, 3, 3, 3}));
+    EXPECT_FALSE(claims(kind, "hierarchical", 4, {0, 1, 0, 1}));
+  }
+}
+
+// Strict determinism has an algorithm everywhere; the claims are proven by all tests above.
+TEST(Catalog, AddsAllInputsInOneStepInSomeAlgorithmOfEveryReduction) {
+  const auto claims = [](Collective c, std::string_view name, int n, std::vector<int> hosts = {}) {
+    Group group;
+    group.n = n;
+    group.host_of = hosts;
+    return find_algorithm(c, name)->claim(group).left_fold;
+  };
+  for (int n = 1; n <= 257; ++n) {
+    for (const char* name : {"one_shot", "two_shot"}) EXPECT_TRUE(claims(Collective::all_reduce, name, n));
+    EXPECT_TRUE(claims(Collective::reduce, "direct", n));
+    EXPECT_TRUE(claims(Collective::reduce_scatter, "direct", n));
+  }
+  EXPECT_TRUE(claims(Collective::all_reduce, "hierarchical", 4));
+  EXPECT_TRUE(claims(Collective::all_reduce, "hierarchical", 3, {4, 0, 2}));
+  EXPECT_FALSE(claims(Collective::all_reduce, "hierarchical", 4, {0, 0, 1, 1}));
+  EXPECT_FALSE(claims(Collective::all_reduce, "tree", 8));
+  for (const Algorithm& row : catalog())
+    for (int n = 1; n <= 64; ++n) {
+      Group group;
+      group.n = n;
+      const Claim claim = row.claim(group);
+      EXPECT_TRUE(claim.rank_order || !claim.left_fold) << name_of(row);
+    }
+}
+
+TEST(Catalog, TheProofSeesWhoKeepsTheOrderOfRanks) {
+  const auto in_order = [](Collective c, std::string_view name, int n) {
+    Group group;
+    group.n = n;
+    return check(*find_algorithm(c, name), group).in_rank_order;
+  };
+  EXPECT_TRUE(in_order(Collective::all_reduce, "one_shot", 7));
+  EXPECT_FALSE(in_order(Collective::all_reduce, "ring", 3));
+  EXPECT_FALSE(in_order(Collective::all_reduce, "recursive_doubling", 6));
+  EXPECT_FALSE(in_order(Collective::all_reduce, "double_tree", 8));
+  EXPECT_FALSE(in_order(Collective::reduce, "chain", 4));
+  EXPECT_FALSE(in_order(Collective::reduce_scatter, "circulant", 5));
 }
 
 TEST(Catalog, FindsByNameAndListsItsNames) {
@@ -153,12 +236,44 @@ TEST(Catalog, ReachesTheLowerBounds) {
     EXPECT_LE(claim(Collective::all_reduce, "double_tree").bytes_sent, 2.0);
     EXPECT_LE(claim(Collective::broadcast, "double_tree").bytes_sent, 1.0);
     EXPECT_LE(claim(Collective::broadcast, "chain").bytes_sent, 1.0);
+    const int rounds = int(std::bit_width(unsigned(n - 1)));
+    for (const char* name : {"circulant", "bruck", "direct", "ring"}) {
+      EXPECT_DOUBLE_EQ(claim(Collective::all_gather, name).bytes_sent, double(n - 1) / n);
+      if (name == std::string_view("bruck")) continue;
+      EXPECT_DOUBLE_EQ(claim(Collective::reduce_scatter, name).bytes_sent, double(n - 1) / n);
+    }
+    EXPECT_LE(claim(Collective::all_gather, "circulant").rounds, rounds);
+    EXPECT_LE(claim(Collective::all_gather, "bruck").rounds, rounds);
+    EXPECT_LE(claim(Collective::reduce_scatter, "circulant").rounds, rounds);
+    EXPECT_LE(claim(Collective::all_reduce, "circulant").rounds, 2 * rounds);
+    EXPECT_DOUBLE_EQ(claim(Collective::all_reduce, "circulant").bytes_sent, 2.0 * (n - 1) / n);
+    EXPECT_LE(claim(Collective::all_to_all, "bruck").rounds, rounds);
+    EXPECT_LE(claim(Collective::scan, "recursive_doubling").rounds, rounds);
+    // Half the levels of a binomial tree.
+    const int levels = (rounds + 1) / 2;
+    for (const Collective c : {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter})
+      EXPECT_LE(claim(c, "knomial_4").rounds, levels);
+    if (std::has_single_bit(unsigned(n))) {
+      EXPECT_EQ(claim(Collective::all_reduce, "halving_doubling").rounds, 2 * rounds);
+      EXPECT_DOUBLE_EQ(claim(Collective::all_reduce, "halving_doubling").bytes_sent, 2.0 * (n - 1) / n);
+      EXPECT_DOUBLE_EQ(claim(Collective::reduce_scatter, "halving").bytes_sent, double(n - 1) / n);
+    }
+    for (const Collective c : {Collective::reduce, Collective::gather, Collective::scatter}) {
+      EXPECT_EQ(claim(c, "direct").rounds, 1);
+      EXPECT_LE(claim(c, "binomial").rounds, rounds);
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalog, Hierarchical,
-                         testing::Values(size_t(find_algorithm(Collective::all_reduce, "hierarchical") -
-                                                catalog().data())));
+std::vector<size_t> hierarchical_rows() {
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < catalog().size(); ++i)
+    if (catalog()[i].name == "hierarchical") rows.push_back(i);
+  return rows;
+}
+
+INSTANTIATE_TEST_SUITE_P(Catalog, Hierarchical, testing::ValuesIn(hierarchical_rows()),
+                         [](const auto& row) { return name_of(catalog()[row.param]); });
 INSTANTIATE_TEST_SUITE_P(Catalog, EveryAlgorithm, testing::Range(size_t{0}, catalog().size()),
                          [](const auto& row) { return name_of(catalog()[row.param]); });
 

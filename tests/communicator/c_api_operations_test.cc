@@ -165,6 +165,46 @@ TEST(OneThread, ACommunicatorOnTwoStreamsInOneGroupIsRefused) {
   });
 }
 
+TEST_P(Operations, SendRecvShiftsRoundTheRanksAloneInAGroupAndOnAStream) {
+  constexpr size_t count = 100003;
+  for (const int n : {1, 2, 3, 5})
+    test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) {
+      const int next = (rank + 1) % n, before = (rank + n - 1) % n;
+      std::vector<int> out(count, rank), in(count, -1), back(count, -1);
+      ASSERT_OK(tuttiSendRecv(out.data(), count, next, in.data(), count, before, tuttiInt32, comm, nullptr));
+      EXPECT_EQ(in, std::vector<int>(count, before));
+      ASSERT_OK(tuttiGroupStart());
+      ASSERT_OK(tuttiSendRecv(out.data(), count, before, in.data(), count, next, tuttiInt32, comm, nullptr));
+      ASSERT_OK(tuttiSendRecv(out.data(), 3, next, back.data(), 3, before, tuttiInt32, comm, nullptr));
+      ASSERT_OK(tuttiGroupEnd());
+      EXPECT_EQ(in, std::vector<int>(count, next));
+      EXPECT_EQ(back[2], before);
+      EXPECT_EQ(back[3], -1);
+      tuttiStream_t stream = nullptr;
+      ASSERT_OK(tuttiStreamCreate(&stream));
+      ASSERT_OK(tuttiSendRecv(out.data(), count, next, in.data(), count, before, tuttiInt32, comm, stream));
+      ASSERT_OK(tuttiAllGather(out.data(), back.data(), 1, tuttiInt32, comm, stream));
+      ASSERT_OK(tuttiStreamSynchronize(stream));
+      EXPECT_EQ(in, std::vector<int>(count, before));
+      EXPECT_EQ(back[size_t(n) - 1], n - 1);
+      ASSERT_OK(tuttiStreamDestroy(stream));
+    });
+}
+
+TEST_P(Operations, CollectivesOfBlocksRunInAGroup) {
+  test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {
+    std::vector<int> own(2, rank), all(6, -1), turned(6, -1), sums(2, -1);
+    ASSERT_OK(tuttiGroupStart());
+    ASSERT_OK(tuttiAllGather(own.data(), all.data(), 2, tuttiInt32, comm, nullptr));
+    ASSERT_OK(tuttiAlltoAll(all.data(), turned.data(), 2, tuttiInt32, comm, nullptr));
+    ASSERT_OK(tuttiReduceScatter(turned.data(), sums.data(), 2, tuttiInt32, tuttiSum, comm, nullptr));
+    ASSERT_OK(tuttiGroupEnd());
+    EXPECT_EQ(all, (std::vector<int>{0, 0, 1, 1, 2, 2}));
+    EXPECT_EQ(turned, std::vector<int>(6, rank));
+    EXPECT_EQ(sums, std::vector<int>(2, 3));
+  });
+}
+
 TEST(Cpp, TheHeaderWrapsEveryCallAndThrowsTheSentence) {
   std::vector<v0::Communicator> ranks = v0::Communicator::local(2);
   std::vector<std::jthread> threads;
@@ -184,6 +224,21 @@ TEST(Cpp, TheHeaderWrapsEveryCallAndThrowsTheSentence) {
         group.run();
       }
       EXPECT_EQ(in[4], 1 - comm.rank());
+      comm.send_recv(std::span(out), 1 - comm.rank(), std::span(in), 1 - comm.rank());
+      EXPECT_EQ(in[0], 1 - comm.rank());
+      std::vector<int> both(10);
+      comm.all_gather(std::span(out), std::span(both));
+      EXPECT_EQ(both[9], 1);
+      comm.all_to_all(std::span<const int>(both), std::span(both));
+      EXPECT_EQ(both[0], comm.rank());
+      comm.reduce_scatter(std::span<const int>(both), std::span(in), tuttiSum);
+      EXPECT_EQ(in[0], 1);
+      comm.reduce(std::span(out), std::span(in), tuttiMax, 1);
+      comm.gather(std::span(out), std::span(both), 0);
+      EXPECT_EQ(both[9], 1);
+      comm.scatter(std::span<const int>(both), std::span(in), 0);
+      EXPECT_EQ(in[4], comm.rank());
+      EXPECT_THROW(comm.all_gather(std::span(out), std::span(in)), v0::Failure);
       v0::Stream stream;
       comm.all_reduce(std::span(data), tuttiMax, &stream);
       stream.synchronize();

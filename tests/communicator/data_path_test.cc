@@ -79,12 +79,17 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
   options.transport = "shm";
   test::run_processes(2, options, [](int, tuttiComm_t comm) {
     std::thread([comm] {
-      float values[2] = {1, 2}, sums[2] = {};
+      float values[4] = {1, 2}, sums[2] = {}, blocks[4] = {};
       const auto call_each = [&] {
         const tuttiResult_t reduced = tuttiAllReduce(values, sums, 2, tuttiFloat32, tuttiSum, comm, nullptr);
         const tuttiResult_t sent = tuttiBroadcast(values, values, 2, tuttiFloat32, 0, comm, nullptr);
         const tuttiResult_t met = tuttiBarrier(comm, nullptr);
-        return reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess;
+        const tuttiResult_t gathered = tuttiAllGather(values, blocks, 2, tuttiFloat32, comm, nullptr);
+        const tuttiResult_t scattered =
+            tuttiReduceScatter(blocks, values + 2, 2, tuttiFloat32, tuttiMax, comm, nullptr);
+        const tuttiResult_t turned = tuttiAlltoAll(blocks, blocks, 2, tuttiFloat32, comm, nullptr);
+        return reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess && gathered == tuttiSuccess &&
+               scattered == tuttiSuccess && turned == tuttiSuccess;
       };
       for (int i = 0; i < 100; ++i) ASSERT_TRUE(call_each());
       trap_system_calls();

@@ -254,7 +254,8 @@ TEST(Joining, ARankThatDoesNotComeIsNamedAtTheDeadline) {
       tuttiComm_t comm = nullptr;
       EXPECT_EQ(tuttiCommInitRankConfig(&comm, 3, id, rank, &config), tuttiTimeout);
       EXPECT_EQ(comm, nullptr);
-      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("rank 1"), std::string::npos) << tuttiGetLastError(nullptr);
+      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("rank 1"), std::string::npos)
+          << tuttiGetLastError(nullptr);
     });
 }
 
@@ -266,7 +267,8 @@ TEST(Joining, TwoRanksWithOneNumberAndDifferentSettingsAreRefused) {
     threads.emplace_back([&] {
       tuttiComm_t comm = nullptr;
       EXPECT_EQ(tuttiCommInitRank(&comm, 2, id, 1), tuttiInvalidUsage) << tuttiGetLastError(nullptr);
-      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("rank 1"), std::string::npos) << tuttiGetLastError(nullptr);
+      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("rank 1"), std::string::npos)
+          << tuttiGetLastError(nullptr);
     });
   threads.clear();
   ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);

@@ -23,6 +23,7 @@ struct RanksOptions {
   const char* algorithm = nullptr;
   int timeout_ms = 20000;
   int channels = -1;
+  int determinism = -1;
 
   tuttiConfig_t config() const {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -30,6 +31,7 @@ struct RanksOptions {
     config.algorithm = algorithm;
     config.timeout_ms = timeout_ms;
     config.channels = channels;
+    config.determinism = determinism;
     return config;
   }
 };

@@ -9,11 +9,10 @@ namespace tutti {
 namespace {
 
 constexpr std::array counts = {size_t{0}, size_t{1}, size_t{2}, size_t{7}, size_t{64}, size_t{333}, size_t{1000}};
-constexpr std::array reduce_ops = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
 
 // Everything that a case leaves open, at random.
 void vary(CollectiveCase& c, Random& random) {
-  c.root = c.collective == Collective::broadcast ? int(random.below(uint64_t(c.n))) : 0;
+  c.root = meaning(c.collective).rooted ? int(random.below(uint64_t(c.n))) : 0;
   c.pipeline = find_algorithm(c.collective, c.algorithm)->pipelined ? int(random.between(1, 6)) : 1;
   c.in_place = random.chance(0.5);
   c.misaligned = random.below(9);
@@ -31,8 +30,10 @@ TEST(Collectives, AgreeWithANaiveReferenceForEveryTypeOperatorAlgorithmAndNumber
   int runs = 0;
   for (const Algorithm& algorithm : catalog()) {
     for (const DataTypeInfo& type : data_types) {
-      for (const ReduceOp op : reduce_ops) {
-        if (algorithm.collective == Collective::broadcast && op != ReduceOp::sum) continue;
+      for (size_t i_op = 0; i_op < reduce_op_names.size(); ++i_op) {
+        const ReduceOp op = ReduceOp(i_op);
+        const bool reduces = meaning(algorithm.collective).reduces;
+        if (reduces ? !defined(op, type.type) : op != ReduceOp::sum) continue;
         for (int n = 1; n <= 9; ++n) {
           for (int i = 0; i < 3; ++i, ++runs) {
             CollectiveCase c{algorithm.collective, algorithm.name, n};
@@ -47,6 +48,38 @@ TEST(Collectives, AgreeWithANaiveReferenceForEveryTypeOperatorAlgorithmAndNumber
     }
   }
   fmt::print("{} runs\n", runs);
+}
+
+// Elements of 1 to 4096 bytes, joined by a function that commutes or not.
+TEST(Collectives, AgreeWithAReferenceForACallersElementsAndOperators) {
+  PlanStore plans;
+  Random random(4096);
+  int runs = 0, in_order = 0;
+  for (const Algorithm& algorithm : catalog()) {
+    for (int n = 1; n <= 9; ++n) {
+      for (const size_t bytes : {size_t{1}, size_t{2}, size_t{3}, size_t{12}, size_t{24}, size_t{65}, size_t{1000},
+                                 size_t{2700}, opaque_bytes_max}) {
+        for (const ReduceOp op : {ReduceOp::custom, ReduceOp::custom_in_order}) {
+          CollectiveCase c{algorithm.collective, algorithm.name, n};
+          c.type = DataType::opaque;
+          c.op = op;
+          c.opaque_bytes = bytes;
+          c.count = counts[random.below(bytes > 100 ? 4 : counts.size())];
+          vary(c, random);
+          std::vector<int> hosts;  // as PlanStore has them
+          for (int r = 0; r < n; ++r) hosts.push_back(r / 3);
+          const Group group{0, n, c.root, c.pipeline, hosts};
+          const bool ordered = op == ReduceOp::custom_in_order && meaning(c.collective).reduces;
+          if (ordered && !algorithm.claim(group).rank_order) continue;
+          c.message_bytes_max = std::max(c.message_bytes_max, algorithm.shape(group).message * (bytes + 64));
+          ASSERT_EQ(run_collective(c, plans), "");
+          ++runs;
+          in_order += ordered;
+        }
+      }
+    }
+  }
+  fmt::print("{} runs, {} in the order of ranks\n", runs, in_order);
 }
 
 TEST(Collectives, AgreeForEveryCountInPlaceAndNotOverManyTilesAndChannels) {
@@ -110,7 +143,7 @@ TEST(Collectives, EndWithOneOrWithEmptyElementsOnManyRanks) {
         CollectiveCase c{algorithm.collective, algorithm.name, n};
         c.pipeline = algorithm.pipelined ? 4 : 1;
         c.count = count;
-        c.root = algorithm.collective == Collective::broadcast ? n - 1 : 0;
+        c.root = meaning(algorithm.collective).rooted ? n - 1 : 0;
         c.op = ReduceOp::max;
         ASSERT_EQ(run_collective(c, plans), "");
       }

@@ -95,6 +95,71 @@ TEST_F(EngineTest, SendsEmptyMessagesSinceTheyCarrySignatures) {
   run_all();
 }
 
+// Nothing comes in and nothing is stored: a division, or a sum of two slices, goes straight into the message.
+TEST_F(EngineTest, DividesAndAddsWhatItOnlySends) {
+  for (const bool two : {false, true}) {
+    inputs_.clear();
+    outputs_.clear();
+    make(2, 1000, 1024);
+    Fold sends = fold(in(0), {}, 0, 1);
+    sends.finish = !two;
+    if (two) sends.b = in(0);
+    const Plan plan = plan_of({sends}, {1}), recv = plan_of({fold({}, out(0), 1, 0)}, {0});
+    Work divided = work(0, plan);
+    divided.divisor = 2;
+    simulation_->start(0, divided, 0, 1);
+    start(1, recv);
+    run_all();
+    for (size_t i = 0; i < 1000; ++i) ASSERT_EQ(outputs_[1][i], two ? 2 * inputs_[0][i] : inputs_[0][i] / 2);
+    EXPECT_EQ(inputs_[0][999], 1999);
+  }
+}
+
+// Plans of one step, of several, of several tiles; and the exchange, which has a way of its own.
+TEST_F(EngineTest, RunsAnOperationAgainOnOtherBuffers) {
+  const auto rank_of_exchange = [](uint32_t other, uint16_t place) {
+    Fold adds = fold(in(0), out(0), 1, 0);
+    adds.a_place = place;
+    return plan_of({fold(in(0), {}, 0, 1), adds}, {other});
+  };
+  for (const size_t count : {0, 1, 100, 5000}) {
+    inputs_.clear();
+    outputs_.clear();
+    make(2, count, 1024);
+    const Plan plans[] = {rank_of_exchange(1, 0), rank_of_exchange(0, 1)};
+    start(0, plans[0]);
+    start(1, plans[1]);
+    run_all();
+    for (int round = 0; round < 10; ++round) {
+      std::vector<std::vector<int32_t>> in(2, std::vector<int32_t>(count)), out(2, std::vector<int32_t>(count, -1));
+      for (int rank = 0; rank < 2; ++rank)
+        std::iota(in[size_t(rank)].begin(), in[size_t(rank)].end(), round * (rank + 1));
+      for (const int rank : {round % 2, 1 - round % 2}) {
+        simulation_->restart(rank, reinterpret_cast<const std::byte*>(in[size_t(rank)].data()),
+                             reinterpret_cast<std::byte*>(out[size_t(rank)].data()));
+      }
+      run_all();
+      EXPECT_EQ(out[0], out[1]);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(out[0][i], 3 * round + 2 * int32_t(i)) << "count " << count;
+    }
+  }
+}
+
+TEST_F(EngineTest, SaysOnWhomAnExchangeWaits) {
+  make(3, 1);
+  Fold adds = fold(in(0), out(0), 2, 0, 2);
+  const Plan plan = plan_of({fold(in(0), {}, 0, 2), adds}, {1, 2, 1, 2});
+  const Plan answer = plan_of({fold(in(0), {}, 0, 1)}, {0});
+  start(0, plan);
+  start(1, answer);
+  simulation_->run();
+  const WaitingOn waiting = simulation_->waiting_on(0);
+  EXPECT_EQ(simulation_->status(0), Status::again);
+  EXPECT_EQ(waiting.peer, 2);
+  EXPECT_FALSE(waiting.sending);
+  EXPECT_EQ(waiting.step, 1u);
+}
+
 TEST_F(EngineTest, CutsACallIntoTilesWhoseMessagesFitOnSeveralChannels) {
   for (const int channels : {1, 2}) {
     inputs_.clear();

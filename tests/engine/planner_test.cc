@@ -5,6 +5,8 @@
 
 #include "algorithms/catalog.h"
 #include "base/error.h"
+#include "schedule/check.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 namespace {
@@ -37,7 +39,9 @@ TEST(Planner, ChoosesAlikeOnEveryRank) {
     for (int rank = 1; rank < n; ++rank) {
       Planner other(options_of(n, rank));
       for (size_t bytes = 1; bytes <= (size_t{1} << 30); bytes *= 4) {
-        for (const Collective collective : {Collective::all_reduce, Collective::broadcast, Collective::barrier}) {
+        for (size_t kind = size_t(Collective::all_reduce); kind < collective_names.size(); ++kind) {
+          const Collective collective{uint8_t(kind)};
+          if (collective == Collective::send_recv) continue;
           const Plan& a = first.plan(collective, bytes, 0, false);
           const Plan& b = other.plan(collective, bytes, 0, true);
           EXPECT_EQ(a.algorithm, b.algorithm);
@@ -72,6 +76,48 @@ TEST(Planner, RunsABarrierAsAnAllReduceWithoutBytes) {
   EXPECT_EQ(&planner.plan(Collective::barrier, 0, 0, false), &planner.plan(Collective::all_reduce, 0, 0, false));
 }
 
+TEST(Planner, MeetsDemandsEvenAgainstAForcedName) {
+  for (const char* forced : {"", "ring", "chain", "circulant", "binomial", "double_tree"})
+    for (const int n : {1, 2, 3, 6, 8, 31}) {
+      PlannerOptions options = options_of(n);
+      options.forced = forced;
+      options.message_bytes_max = 8192;
+      Planner planner(options);
+      for (const Collective collective : planned_collectives)
+        for (size_t bytes = 1; bytes <= (size_t{1} << 26); bytes *= 8)
+          for (const Demand demand : {Demand{true, false}, Demand{false, true}, Demand{true, true},
+                                      Demand{false, false, true}, Demand{true, true, true}}) {
+            const Plan& plan = planner.plan(collective, bytes, n - 1, false, demand);
+            Group group;
+            group.n = n;
+            group.root = n - 1;
+            const Claim claim = find_algorithm(collective, plan.algorithm)->claim(group);
+            EXPECT_TRUE(claim.rank_order || !demand.rank_order || !meaning(collective).reduces) << plan.algorithm;
+            EXPECT_TRUE(claim.left_fold || !demand.left_fold || !meaning(collective).reduces) << plan.algorithm;
+            EXPECT_TRUE(!demand.wide || plan.message_chunks_max <= 2) << plan.algorithm;
+          }
+      const std::string_view free = planner.plan(Collective::all_reduce, 1 << 20, 0, false).algorithm;
+      EXPECT_TRUE(forced != std::string_view("ring") || free == "ring");
+    }
+}
+
+// Where only two ranks know how large a block is, whatever is forced.
+TEST(Planner, SendsBlocksOfPairsStraight) {
+  for (const char* forced : {"", "bruck", "binomial", "pairwise"})
+    for (const int n : {1, 2, 3, 6, 31, 100}) {
+      PlannerOptions options = options_of(n);
+      options.forced = forced;
+      Planner planner(options);
+      for (const Collective kind : {Collective::gather_v, Collective::scatter_v, Collective::all_to_all_v})
+        for (size_t bytes = 1; bytes <= (size_t{1} << 26); bytes *= 32) {
+          const Plan& plan = planner.plan(kind, bytes, 0, false, {.of_pairs = true});
+          EXPECT_TRUE(plan.algorithm == "direct" || plan.algorithm == "pairwise") << plan.algorithm;
+          EXPECT_EQ(plan.message_chunks_max, 1u);
+          EXPECT_EQ(plan.shape.scratch, 0u);
+        }
+    }
+}
+
 TEST(Planner, ObeysAForcedNameWhereverItExists) {
   PlannerOptions options = options_of(6);
   options.forced = "ring";
@@ -86,6 +132,56 @@ TEST(Planner, ObeysAForcedNameWhereverItExists) {
   EXPECT_EQ(both.plan(Collective::broadcast, 8, 0, false).algorithm, "double_tree");
 }
 
+TEST(Planner, TakesTheForcedNameForEachKindThatHasItAndChoosesForTheOthers) {
+  PlannerOptions options = options_of(5);
+  options.forced = "bruck";
+  Planner planner(options);
+  EXPECT_EQ(planner.plan(Collective::all_gather, 1 << 20, 0, false).algorithm, "bruck");
+  Planner free(options_of(5));
+  EXPECT_EQ(planner.plan(Collective::all_to_all, 1 << 20, 0, false).algorithm, "bruck");
+  for (const Collective other : {Collective::reduce_scatter, Collective::gather, Collective::scan})
+    EXPECT_EQ(planner.plan(other, 1 << 20, 0, false).algorithm, free.plan(other, 1 << 20, 0, false).algorithm);
+}
+
+TEST(Planner, RunsWhatACallNamesWhateverIsForced) {
+  PlannerOptions options = options_of(6);
+  options.forced = "ring";
+  Planner planner(options);
+  for (const char* name : {"tree", "one_shot", "ring", "double_tree"}) {
+    const Planner::Named named = planner.named(name, Collective::all_reduce, 0, {});
+    EXPECT_EQ(planner.name_of(Collective::all_reduce, named.number), name);
+    for (const size_t bytes : {size_t{0}, size_t{1} << 20})
+      EXPECT_EQ(planner.plan_named(named.algorithm, Collective::all_reduce, bytes, 0, true, {}).algorithm, name);
+  }
+  EXPECT_EQ(planner.plan(Collective::all_reduce, 1 << 20, 0, false).algorithm, "ring");
+  EXPECT_EQ(planner.name_of(Collective::all_reduce, 0), "");
+  EXPECT_EQ(planner.name_of(Collective::all_reduce, 63), "");
+}
+
+TEST(Planner, RefusesANameThatACallsCollectiveDoesNotHaveOrThatDoesNotMeetItsDemand) {
+  Planner planner(options_of(6));
+  const auto refusal = [&](std::string_view name, Collective collective, Demand demand) -> std::string {
+    try {
+      planner.named(name, collective, 0, demand);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("ring", Collective::all_to_all, {}),
+            "algorithm \"ring\" is none of all_to_all: there are direct, pairwise, bruck");
+  EXPECT_EQ(refusal("ring", Collective::reduce_scatter, {false, false, true}),
+            "algorithm \"ring\" is none of reduce_scatter that adds as this call's determinism asks: there is direct");
+  EXPECT_EQ(refusal("bruck", Collective::all_to_all_v, {.of_pairs = true}),
+            "algorithm \"bruck\" is none of all_to_all_v that sends each block straight: there are direct, pairwise");
+  EXPECT_EQ(refusal("chain", Collective::reduce, {true}),
+            "algorithm \"chain\" is none of reduce that keeps the order of ranks: there are direct, binomial, knomial_4, "
+            "hierarchical");
+  EXPECT_EQ(refusal("", Collective::reduce, {}).substr(0, 26), "algorithm \"\" is none of re");
+  EXPECT_EQ(refusal("two_shot", Collective::all_reduce, {true, true, true}), "");
+}
+
 TEST(Planner, RefusesANameThatNoCollectiveHasAndListsThoseThatExist) {
   PlannerOptions options = options_of(2);
   options.forced = "rnig";
@@ -97,6 +193,71 @@ TEST(Planner, RefusesANameThatNoCollectiveHasAndListsThoseThatExist) {
     EXPECT_NE(std::string(error.what()).find("rnig"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("recursive_doubling"), std::string::npos);
   }
+}
+
+// A catalog's algorithm as a user could have written it.
+UserSchedule written(Collective collective, std::string_view algorithm, std::string name, int n, int root = 0) {
+  const Algorithm& row = *find_algorithm(collective, algorithm);
+  Group group{0, n, root, 1, {}};
+  UserSchedule schedule{name + ".json", name, "", collective, root, row.shape(group), {}, {}};
+  for (group.rank = 0; group.rank < n; ++group.rank) schedule.ranks.push_back(record(row, group));
+  prove(schedule);
+  return schedule;
+}
+
+TEST(Planner, ChoosesAUsersScheduleByItsPrice) {
+  PlannerOptions options = options_of(8);
+  const std::string_view cheapest = Planner(options).plan(Collective::all_reduce, size_t{64} << 20, 0, false).algorithm;
+  const std::vector<UserSchedule> schedules = {written(Collective::all_reduce, cheapest, "mine", 8),
+                                               written(Collective::all_reduce, "ring", "other", 4)};
+  options.schedules = schedules;
+  Planner planner(options);
+  // At equal prices, what the user wrote is taken.
+  EXPECT_EQ(planner.plan(Collective::all_reduce, size_t{64} << 20, 0, false).algorithm, "mine");
+  EXPECT_NE(planner.plan(Collective::all_reduce, 8, 0, false).algorithm, "mine");
+  const std::vector<Candidate> candidates = planner.explain(Collective::all_reduce, size_t{64} << 20, 0);
+  EXPECT_EQ(candidates.front().algorithm, "mine");
+  EXPECT_DOUBLE_EQ(candidates[0].time_ns, candidates[1].time_ns);
+  for (const Candidate& candidate : candidates) EXPECT_NE(candidate.algorithm, "other");
+}
+
+TEST(Planner, TakesAUsersScheduleForItsRootOnly) {
+  PlannerOptions options = options_of(5, 3);
+  options.forced = "mine";
+  const std::vector<UserSchedule> schedules = {written(Collective::broadcast, "chain", "mine", 5, 2)};
+  options.schedules = schedules;
+  for (const bool forced : {true, false}) {
+    if (!forced) options.forced.clear();
+    Planner planner(options), plain(options_of(5, 3));
+    for (int root = 0; root < 5; ++root) {
+      const std::string_view chosen = planner.plan(Collective::broadcast, 1 << 20, root, false).algorithm;
+      if (root == 2) {
+        EXPECT_TRUE(!forced || chosen == "mine");
+      } else {
+        EXPECT_EQ(chosen, plain.plan(Collective::broadcast, 1 << 20, root, false).algorithm);
+      }
+    }
+  }
+}
+
+TEST(Planner, TakesAForcedUsersScheduleWhereverItFits) {
+  PlannerOptions options = options_of(6);
+  options.forced = "mine";
+  const std::vector<UserSchedule> schedules = {written(Collective::all_reduce, "tree", "mine", 6),
+                                               written(Collective::all_gather, "ring", "mine", 6),
+                                               written(Collective::all_reduce, "tree", "mine", 3)};
+  options.schedules = schedules;
+  Planner planner(options);
+  EXPECT_EQ(planner.plan(Collective::all_reduce, size_t{64} << 20, 0, true).algorithm, "mine");
+  EXPECT_EQ(planner.plan(Collective::barrier, 0, 0, false).algorithm, "mine");
+  EXPECT_EQ(planner.plan(Collective::all_gather, 8, 0, false).algorithm, "mine");
+  EXPECT_NE(planner.plan(Collective::broadcast, 8, 0, false).algorithm, "mine");
+  // A known name of other numbers of ranks leaves the choice free.
+  options.n = options.costs.n = 2;
+  options.costs.link_class.assign(4, 0);
+  options.host_of.assign(2, 0);
+  EXPECT_NE(find_algorithm(Collective::all_reduce, Planner(options).plan(Collective::all_reduce, 8, 0, true).algorithm),
+            nullptr);
 }
 
 TEST(Planner, ExplainsEveryCandidateBestFirst) {

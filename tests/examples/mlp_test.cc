@@ -49,7 +49,8 @@ Dataset toy_data(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (size_t i = 0; i < n; ++i) {
     const uint8_t label = uint8_t(random() % 10);
-    for (size_t p = 0; p < 20; ++p) data.pixels.push_back(uint8_t(p / 2 == label ? 200 + random() % 50 : random() % 100));
+    for (size_t p = 0; p < 20; ++p)
+      data.pixels.push_back(uint8_t(p / 2 == label ? 200 + random() % 50 : random() % 100));
     data.labels.push_back(label);
   }
   return data;
@@ -212,7 +213,8 @@ TEST(GradientAveraging, OverAnyRanksEqualsTheGradientOfTheWholeBatch) {
                         gradient, [&](size_t first, size_t count) { averager.ready(first, count); });
       averager.finish();
       EXPECT_GT(averager.buckets_started(), 1u);
-      for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(gradient[i], whole[i], 1e-6 * scale) << n << " ranks, " << i;
+      for (size_t i = 0; i < whole.size(); ++i)
+        ASSERT_NEAR(gradient[i], whole[i], 1e-6 * scale) << n << " ranks, " << i;
     });
 }
 
@@ -350,7 +352,8 @@ TEST(Files, WhatCannotBeWrittenIsKnownBefore) {
   refuse_unwritable("in_this_folder");
   refuse_unwritable(folder.file("new"));
   EXPECT_NE(refusal([&] { refuse_unwritable(folder.path()); }).find("is a folder"), std::string::npos);
-  EXPECT_NE(refusal([&] { refuse_unwritable("/no/such/x"); }).find("/no/such/x: no file can be made"), std::string::npos);
+  EXPECT_NE(refusal([&] { refuse_unwritable("/no/such/x"); }).find("/no/such/x: no file can be made"),
+            std::string::npos);
 }
 
 TEST(Checkpoint, AFolderThatIsNotThereIsNamed) {

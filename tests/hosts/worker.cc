@@ -1,5 +1,5 @@
-// One rank of a test of hosts: joins by the real bootstrap, connects to every peer over TCP, runs all_reduce by the real
-// engine, checks the sums and prints how long the fastest took.
+// One rank of a test of hosts: joins by the real bootstrap, connects to every peer over TCP, runs all_reduce by the
+// real engine, checks the sums and prints how long the fastest took.
 #include <poll.h>
 
 #include <array>

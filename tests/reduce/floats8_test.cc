@@ -39,7 +39,7 @@ TEST(Floats8, SaturateAtTheLargestUnlessAnInputWasInfinite) {
 }
 
 TEST(Floats8, AnyNanGivesTheCanonicalOne) {
-  for (const ReduceOp op : all_ops) {
+  for (const ReduceOp op : ops_of(DataType::float8e4m3)) {
     EXPECT_EQ(reduced(DataType::float8e4m3, op, 0xff, 0x38), 0x7f);
     EXPECT_EQ(reduced(DataType::float8e5m2, op, 0x38, 0xfd), 0x7e);
   }

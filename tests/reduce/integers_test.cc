@@ -1,4 +1,4 @@
-// Integers: exact in every placement; wrapping; division.
+// Integers: exact in every placement; wrapping; division; bits.
 #include "cases.h"
 
 namespace tutti {
@@ -8,7 +8,7 @@ class EveryInteger : public ::testing::TestWithParam<DataType> {};
 TEST_P(EveryInteger, GivesTheReferencesBitsInEveryPlacement) { expect_exact_everywhere(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Integers, EveryInteger,
                          ::testing::Values(DataType::int8, DataType::uint8, DataType::int32, DataType::uint32,
-                                           DataType::int64, DataType::uint64),
+                                           DataType::int64, DataType::uint64, DataType::int16, DataType::uint16),
                          type_name);
 
 template <typename T>
@@ -22,8 +22,21 @@ T reduced(DataType type, ReduceOp op, T a, T b, uint32_t divisor) {
 TEST(Integers, WrapAround) {
   EXPECT_EQ(reduced<int8_t>(DataType::int8, ReduceOp::sum, 127, 1, 0), -128);
   EXPECT_EQ(reduced<uint8_t>(DataType::uint8, ReduceOp::prod, 16, 17, 0), 16);
+  EXPECT_EQ(reduced<int16_t>(DataType::int16, ReduceOp::sum, 32767, 1, 0), -32768);
+  EXPECT_EQ(reduced<int16_t>(DataType::int16, ReduceOp::prod, -32768, -1, 0), -32768);
+  EXPECT_EQ(reduced<uint16_t>(DataType::uint16, ReduceOp::prod, 0x101, 0x101, 0), 0x201);
   EXPECT_EQ(reduced<int32_t>(DataType::int32, ReduceOp::sum, INT32_MAX, 1, 0), INT32_MIN);
   EXPECT_EQ(reduced<int64_t>(DataType::int64, ReduceOp::prod, INT64_MIN, -1, 0), INT64_MIN);
+}
+
+TEST(Integers, JoinBitsOrTruthValues) {
+  EXPECT_EQ(reduced<uint32_t>(DataType::uint32, ReduceOp::band, 0xff00ff00, 0x0ff00ff0, 0), 0x0f000f00u);
+  EXPECT_EQ(reduced<int64_t>(DataType::int64, ReduceOp::bor, INT64_MIN, 5, 0), INT64_MIN + 5);
+  EXPECT_EQ(reduced<int16_t>(DataType::int16, ReduceOp::bxor, -1, 1, 0), -2);
+  EXPECT_EQ(reduced<int32_t>(DataType::int32, ReduceOp::land, 256, -1, 0), 1);
+  EXPECT_EQ(reduced<int32_t>(DataType::int32, ReduceOp::land, 256, 0, 0), 0);
+  EXPECT_EQ(reduced<uint64_t>(DataType::uint64, ReduceOp::lor, uint64_t{1} << 63, 0, 0), 1u);
+  EXPECT_EQ(reduced<int8_t>(DataType::int8, ReduceOp::lor, 0, 0, 0), 0);
 }
 
 TEST(Integers, DivisionTruncatesTowardsZero) {

@@ -20,8 +20,11 @@ namespace tutti::concrete {
 
 using Numbers = std::vector<uint64_t>;
 
-// What `op` means: a sum that is exact, or a hash that shows every difference of order.
-enum class Arithmetic { sum, hash };
+// What `op` means: a sum that is exact; a hash that shows every difference of order; or what does not commute but may be
+// grouped at will: maps x → ax + b of 32 bits, joined one after the other. A prefix sum, which every rank groups in a way
+// of its own, is run with maps where others are with the hash. left_fold is that hash, compared with what one step makes
+// of all inputs in the order of ranks; a plan's steps round what they join.
+enum class Arithmetic { sum, hash, maps, left_fold };
 
 inline uint64_t scrambled(uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
@@ -29,8 +32,12 @@ inline uint64_t scrambled(uint64_t x) {
   return (x ^ x >> 32) * 0xd6e8feb86659fd93ull ^ x >> 29;
 }
 inline uint64_t added(Arithmetic arithmetic, uint64_t a, uint64_t b) {
-  return arithmetic == Arithmetic::sum ? a + b : scrambled(a) - 3 * scrambled(b);
+  if (arithmetic == Arithmetic::sum) return a + b;
+  if (arithmetic != Arithmetic::maps) return scrambled(a) - 3 * scrambled(b);
+  const uint32_t a_factor = uint32_t(a >> 32), b_factor = uint32_t(b >> 32);
+  return uint64_t{a_factor * b_factor} << 32 | uint32_t(a_factor * uint32_t(b) + uint32_t(a));
 }
+inline uint64_t rounded(uint64_t x) { return scrambled(x ^ 0x5bd1e995); }
 inline uint64_t finished(uint64_t x) { return x * 5 + 7; }
 inline uint64_t input(uint32_t rank, size_t element) { return scrambled(rank * 1'000'003 + element); }
 
@@ -39,21 +46,22 @@ class Run {
  public:
   Run(Collective collective, std::span<const Schedule> schedules, std::span<const Plan> plans, const Shape& shape,
       int root, bool in_place, size_t slots, Arithmetic arithmetic, uint64_t seed)
-      : reduced_(collective != Collective::broadcast),
+      : collective_(collective),
         schedules_(schedules),
         plans_(plans),
         shape_(shape),
         root_(uint32_t(root)),
         in_place_(in_place),
         slots_(slots),
-        arithmetic_(arithmetic),
+        arithmetic_(prefixes() && arithmetic == Arithmetic::hash ? Arithmetic::maps : arithmetic),
         random_(seed),
         n_(uint32_t(plans.empty() ? schedules.size() : plans.size())),
         ranks_(n_),
-        // Chunks of different sizes, the last ones short or empty.
-        elements_(shape.output * 2 + 1),
+        // Chunks of different sizes, the last ones short or empty; an all_to_all's are equal.
+        elements_(shape.output * 2 + (collective == Collective::all_to_all ? 0 : 1)),
         chunks_(elements_, shape.output, 8) {
     for (uint32_t r = 0; r < n_; ++r) fill(r);
+    before_ = ranks_;
   }
 
   // "" where every rank ends with the right numbers, else what is wrong.
@@ -95,11 +103,53 @@ class Run {
         for (uint64_t& x : chunk) x = random_();
         ranks_[rank].memory[b].push_back(chunk);
       }
-    if (!reduced_ && rank != root_) return;
     for (uint32_t c = 0; c < shape_.input; ++c) {
+      if (!has_input(rank, c)) continue;
       Numbers& chunk = memory(rank, Buffer::input, c);
       for (size_t i = 0; i < chunk.size(); ++i) chunk[i] = input(rank, chunks_.first(c) + i);
     }
+  }
+
+  // Which chunks of its buffers a caller has.
+  bool has_input(uint32_t rank, uint32_t chunk) const {
+    switch (collective_) {
+      case Collective::broadcast:
+      case Collective::scatter: return rank == root_;
+      case Collective::all_gather:
+      case Collective::gather: return rank == chunk;
+      default: return true;
+    }
+  }
+  bool has_output(uint32_t rank, uint32_t chunk) const {
+    switch (collective_) {
+      case Collective::reduce:
+      case Collective::gather: return rank == root_;
+      case Collective::reduce_scatter:
+      case Collective::scatter: return rank == chunk;
+      case Collective::exscan: return rank > 0;
+      default: return true;
+    }
+  }
+  bool prefixes() const { return collective_ == Collective::scan || collective_ == Collective::exscan; }
+  bool reduced() const {
+    return collective_ == Collective::all_reduce || collective_ == Collective::reduce ||
+           collective_ == Collective::reduce_scatter || prefixes();
+  }
+  // Element i of a chunk of a rank's result.
+  uint64_t expected(uint32_t rank, uint32_t chunk, size_t i) const {
+    const size_t at = chunks_.first(chunk) + i;
+    switch (collective_) {
+      case Collective::broadcast:
+      case Collective::scatter: return input(root_, at);
+      case Collective::all_gather:
+      case Collective::gather: return input(chunk, at);
+      case Collective::all_to_all: return input(chunk, chunks_.first(rank) + i);
+      default: break;
+    }
+    const uint32_t end = collective_ == Collective::scan ? rank + 1 : collective_ == Collective::exscan ? rank : n_;
+    uint64_t sum = input(0, at);
+    for (uint32_t r = 1; r < end; ++r) sum = added(arithmetic_, sum, input(r, at));
+    return arithmetic_ == Arithmetic::left_fold && !plans_.empty() ? rounded(finished(sum)) : finished(sum);
   }
 
   Numbers& memory(uint32_t rank, Buffer buffer, uint32_t chunk) {
@@ -186,30 +236,40 @@ class Run {
       fifos_[{p, rank}].pop_front();
     }
     if (fold.a.count > 0) operands.insert(operands.begin() + fold.a_place, read(rank, fold.a));
+    if (fold.b.count > 0) operands.push_back(read(rank, fold.b));
     Numbers all = operands[0];
     for (size_t i = 1; i < operands.size(); ++i) all = sum(all, operands[i]);
     if (fold.finish)
       for (uint64_t& x : all) x = finished(x);
+    if (arithmetic_ == Arithmetic::left_fold && (fold.finish || operands.size() > 1))
+      for (uint64_t& x : all) x = rounded(x);
     if (fold.dst.count > 0) write(rank, fold.dst, all);
     for (uint32_t p : plan.to(fold)) fifos_[{rank, p}].push_back(all);
     return true;
   }
 
   std::string compared() {
-    const Slice whole{0, shape_.output, Buffer::output};
-    const Numbers first = read(0, whole);
-    for (uint32_t r = 0; r < n_; ++r)
-      if (read(r, whole) != first) return "rank " + std::to_string(r) + " and rank 0 have different results";
-    for (size_t i = 0; i < elements_; ++i) {
-      uint64_t expected = reduced_ ? 0 : input(root_, i);
-      for (uint32_t r = 0; reduced_ && r < n_; ++r) expected += input(r, i);
-      if (reduced_) expected = finished(expected);
-      if ((arithmetic_ == Arithmetic::sum || !reduced_) && first[i] != expected) return "a wrong result";
+    const bool hashed = reduced() && arithmetic_ == Arithmetic::hash;  // then only that all ranks have the same
+    for (uint32_t c = 0; c < shape_.output; ++c) {
+      const Numbers* first = nullptr;
+      for (uint32_t r = 0; r < n_; ++r) {
+        const Numbers& chunk = ranks_[r].memory[int(Buffer::output)][c];
+        if (!has_output(r, c)) {
+          if (chunk != before_[r].memory[int(Buffer::output)][c]) return "output that is not the rank's has changed";
+          continue;
+        }
+        if (first == nullptr) first = &chunk;
+        if (hashed && chunk != *first) return "rank " + std::to_string(r) + " has another result";
+        for (size_t i = 0; !hashed && i < chunk.size(); ++i)
+          if (chunk[i] != expected(r, c, i)) return "a wrong result";
+      }
     }
+    for (uint32_t r = 0; r < n_; ++r)
+      if (ranks_[r].memory[int(Buffer::input)] != before_[r].memory[int(Buffer::input)]) return "an input has changed";
     return "";
   }
 
-  bool reduced_;
+  Collective collective_;
   std::span<const Schedule> schedules_;
   std::span<const Plan> plans_;
   Shape shape_;
@@ -219,7 +279,7 @@ class Run {
   Arithmetic arithmetic_;
   std::mt19937_64 random_;
   uint32_t n_;
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_, before_;
   size_t elements_;
   Chunks chunks_;
   std::map<std::pair<uint32_t, uint32_t>, std::deque<Numbers>> fifos_;

@@ -45,7 +45,7 @@ Scene scene_of(uint64_t seed) {
       c.algorithm = "ring";
     }
     c.pipeline = algorithm.pipelined ? int(random.between(1, 4)) : 1;
-    c.root = c.collective == Collective::broadcast ? int(random.below(uint64_t(c.n))) : 0;
+    c.root = meaning(c.collective).rooted ? int(random.below(uint64_t(c.n))) : 0;
     c.in_place = random.chance(0.5);
     c.type = random.chance(0.5) ? DataType::int32 : DataType::float32;
     c.count = random.chance(0.2) ? random.below(3) : random.below(3000);

@@ -28,7 +28,9 @@ class Checks(unittest.TestCase):
     SMALL = ("-t", "3", "-b", "4K", "-e", "16K", "-n", "3", "-w", "1")
 
     def test_a_good_library_passes(self):
-        for collective in ("all_reduce", "broadcast", "sendrecv", "barrier"):
+        for collective in ("all_reduce", "broadcast", "sendrecv", "barrier", "reduce", "all_gather", "reduce_scatter",
+                           "gather", "scatter", "alltoall", "scan", "exscan", "all_gather_v", "reduce_scatter_v", "gather_v",
+                           "scatter_v", "alltoall_v"):
             got = perf(collective, *self.SMALL)
             self.assertEqual((got.returncode, got.stderr), (0, ""), got.stdout)
             self.assertEqual(len(rows(got.stdout)), 1 if collective == "barrier" else 3)
@@ -43,7 +45,7 @@ class Checks(unittest.TestCase):
         self.assertEqual(got.returncode, 0, got.stdout)
 
     def test_each_mistake_is_found(self):
-        for collective in ("all_reduce", "broadcast", "sendrecv"):
+        for collective in ("all_reduce", "broadcast", "sendrecv", "scan", "exscan"):
             for fault in ("wrong_value", "beyond_end", "input_changed"):
                 if (collective, fault) == ("broadcast", "input_changed"):
                     continue  # only the root's input counts, and it is not the rank that errs here
@@ -52,6 +54,18 @@ class Checks(unittest.TestCase):
                 self.assertIn("FAILED", got.stdout)
         got = perf("all_reduce", *self.SMALL, "-c", "2", fault="late_value")
         self.assertEqual(got.returncode, 1, "a mistake in every second run only")
+
+    def test_each_mistake_in_blocks_is_found(self):
+        for collective in ("all_gather", "alltoall", "all_gather_v", "alltoall_v"):
+            for fault in ("wrong_value", "beyond_end", "input_changed"):
+                got = perf(collective, *self.SMALL, fault=fault)
+                self.assertEqual(got.returncode, 1, (collective, fault, got.stdout))
+        # The rank that errs is the last: where it is the root, or gets a block.
+        for arguments in (("gather", "-r", "2"), ("reduce", "-r", "2"), ("scatter", "-r", "0"),
+                          ("gather_v", "-r", "2"), ("scatter_v", "-r", "0")):
+            for fault in ("wrong_value", "beyond_end"):
+                got = perf(*arguments, *self.SMALL, fault=fault)
+                self.assertEqual(got.returncode, 1, (arguments, fault, got.stdout))
 
     def test_without_checks_nothing_is_claimed(self):
         got = perf("all_reduce", *self.SMALL, "-c", "0", fault="wrong_value")
@@ -66,6 +80,7 @@ class Checks(unittest.TestCase):
 
     def test_wrong_options_exit_with_2(self):
         for arguments, words in [(["all_reduce", "-b", "x"], "-b x"), (["nothing"], "collective nothing"),
+                                 (["all_reduce", "-t", "2", "-o", "bxor"], "-o bxor: type float does not have it"),
                                  (["broadcast", "-r", "5", "-t", "2"], "-r 5"),
                                  (["all_reduce", "-g", "8"], "-g 8"),
                                  (["all_reduce", "--json", "/no/such/folder/x"], "--json /no/such/folder/x")]:

@@ -74,12 +74,21 @@ class Operations(PerfTest):
         for transport in ("shm", "tcp"):
             got = run(RUN, "-n", 3, "--no-prefix", PERF, "all_reduce", "-d", "all", "-o", "all",
                       "--sizes", "0,8,1000,100000", *SHORT, TUTTI_TRANSPORT=transport)
-            self.passes(got, 12 * 5 * 4, 3)
+            self.passes(got, 133 * 4, 3)
             self.assertIn(f"peers by transport: {transport} 2", got.stdout)
 
     def test_every_root_of_broadcast_is_right(self):
         self.passes(run(PERF, "broadcast", "--local", 3, "-r", "all", "-d", "all", "--sizes", "0,8,1000,100000",
-                        *SHORT), 12 * 3 * 4, 3)
+                        *SHORT), 21 * 3 * 4, 3)
+
+    def test_blocks_and_roots_are_right_on_each_transport(self):
+        for transport in ("shm", "tcp"):
+            for collective in ("reduce", "all_gather", "reduce_scatter", "gather", "scatter", "alltoall", "scan",
+                               "exscan", "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "alltoall_v"):
+                rooted = collective in ("reduce", "gather", "scatter", "gather_v", "scatter_v")
+                got = run(RUN, "-n", 3, "--no-prefix", PERF, collective, "-r", "all", "--sizes", "0,24,1000,300000",
+                          *SHORT, TUTTI_TRANSPORT=transport)
+                self.passes(got, 4 * (3 if rooted else 1), 3)
 
     def test_sendrecv(self):
         for ranks in (1, 2, 3):

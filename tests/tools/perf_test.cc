@@ -47,14 +47,14 @@ TEST(Options, UnderstandsNcclTestsCommandLine) {
 TEST(Options, KnowsBothNamesOfATypeAndAll) {
   EXPECT_EQ(parse({"broadcast", "-d", "float32"}).types.at(0).name, "float");
   EXPECT_EQ(parse({"broadcast", "-d", "fp8_e4m3"}).types.at(0).type, tuttiFloat8e4m3);
-  EXPECT_EQ(parse({"broadcast", "-d", "all"}).types.size(), 12u);
-  EXPECT_EQ(parse({"all_reduce", "-o", "all"}).operators.size(), 5u);
+  EXPECT_EQ(parse({"broadcast", "-d", "all"}).types.size(), 21u);
+  EXPECT_EQ(parse({"all_reduce", "-o", "all"}).operators.size(), 12u);
   EXPECT_EQ(parse({"broadcast", "-r", "all"}).root, -1);
 }
 
 TEST(Options, NamesWhatIsWrong) {
   const std::map<std::vector<const char*>, std::string> cases = {
-      {{"all_gather"}, "collective all_gather"},
+      {{"all_scatter"}, "collective all_scatter"},
       {{"all_reduce", "-b", "x"}, "-b x: not a size"},
       {{"all_reduce", "-b", "1M", "-e", "1K"}, "-b 1M: greater"},
       {{"all_reduce", "-n", "0"}, "-n 0: must be between"},
@@ -92,13 +92,21 @@ TEST(Cases, GrowByAFactorOrAStepInWholeElements) {
 }
 
 TEST(Cases, CoverTypesOperatorsAndRoots) {
-  EXPECT_EQ(make_cases(parse({"all_reduce", "-b", "8", "-e", "8", "-d", "all", "-o", "all"}), 4).size(), 60u);
+  EXPECT_EQ(make_cases(parse({"all_reduce", "-b", "8", "-e", "8", "-d", "all", "-o", "all"}), 4).size(), 133u);
+  EXPECT_THROW(make_cases(parse({"all_reduce", "-d", "float", "-o", "band"}), 4), UsageError);
   EXPECT_EQ(make_cases(parse({"broadcast", "-b", "8", "-e", "8", "-r", "all"}), 4).size(), 4u);
   EXPECT_THROW(make_cases(parse({"broadcast", "-r", "4"}), 4), UsageError);
+  // A size is that of all ranks' blocks together, cut to whole elements for each.
+  const Case blocks = make_cases(parse({"alltoall", "-b", "100", "-e", "100", "-d", "float"}), 4).at(0);
+  EXPECT_EQ(blocks.count, 6u);
+  EXPECT_EQ(blocks.bytes, 96u);
+  EXPECT_EQ(parse({"all_to_all"}).operation, Operation::alltoall);
 }
 
-// What an element is worth; a decoder that shares nothing with encode().
-double decode(const Type& type, const std::byte* element) {
+// What an element, or the first part of one, is worth; a decoder that shares nothing with encode().
+double decode(const Type& whole, const std::byte* element) {
+  Type type = whole;
+  type.bytes = whole.part_bytes();
   uint64_t bits = 0;
   std::memcpy(&bits, element, type.bytes);
   if (type.mantissa_bits == 0) {
@@ -115,9 +123,9 @@ double decode(const Type& type, const std::byte* element) {
 
 TEST(Pattern, EncodesWholeNumbers) {
   for (const Type& type : all_types())
-    for (int64_t value = type.is_signed ? -8 : 0; value <= 8; ++value) {
-      std::byte element[8]{};
-      encode(type, value, element);
+    for (int64_t value = type.is_signed ? -8 : 0; value <= (type.type == tuttiBool ? 1 : 8); ++value) {
+      std::byte element[16]{};
+      encode(type, value, 3, element);
       EXPECT_EQ(decode(type, element), double(value)) << type.name;
     }
 }
@@ -127,6 +135,7 @@ TEST(Pattern, ReductionsAreExactInEveryTypeAndOrder) {
   for (const Type& type : all_types())
     for (const Operator& op : all_operators())
       for (const int ranks : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 64}) {
+        if (!defined(op, type)) continue;
         std::vector<Period> inputs;
         for (int r = 0; r < ranks; ++r) inputs.push_back(input_period(type, op, ranks, r, 5));
         const Period expected = reduced_period(type, op, ranks, 5);
@@ -134,11 +143,18 @@ TEST(Pattern, ReductionsAreExactInEveryTypeAndOrder) {
           double value = decode(type, &inputs[0][i * type.bytes]), peak = std::abs(value);
           for (int r = 1; r < ranks; ++r) {
             const double other = decode(type, &inputs[size_t(r)][i * type.bytes]);
-            if (op.op == tuttiMax) value = std::max(value, other);
-            else if (op.op == tuttiMin) value = std::min(value, other);
+            const auto bits = [](double x) { return int64_t(x); };
+            if (op.op == tuttiMax || op.op == tuttiMaxloc) value = std::max(value, other);
+            else if (op.op == tuttiMin || op.op == tuttiMinloc) value = std::min(value, other);
             else if (op.op == tuttiProd) value *= other;
+            else if (op.op == tuttiBand) value = double(bits(value) & bits(other));
+            else if (op.op == tuttiBor) value = double(bits(value) | bits(other));
+            else if (op.op == tuttiBxor) value = double(bits(value) ^ bits(other));
+            else if (op.op == tuttiLand) value = value != 0 && other != 0;
+            else if (op.op == tuttiLor) value = value != 0 || other != 0;
             else value += other, peak += std::abs(other);
           }
+          if (type.type == tuttiBool || op.op == tuttiLand || op.op == tuttiLor) value = value != 0;
           if (op.op == tuttiAvg) {
             if (type.mantissa_bits > 0) {
               EXPECT_EQ(std::fmod(value, ranks), 0);
@@ -184,6 +200,10 @@ TEST(Report, RatesAsNcclTestsDo) {
   EXPECT_DOUBLE_EQ(result.bus_gbps, 6);
   rate(result, Operation::broadcast, 4'000'000, 4);
   EXPECT_DOUBLE_EQ(result.bus_gbps, 4);
+  for (const Operation blocks : {Operation::all_gather, Operation::reduce_scatter, Operation::gather,
+                                 Operation::scatter, Operation::alltoall})
+    EXPECT_DOUBLE_EQ(bus_factor(blocks, 4), 0.75);
+  EXPECT_DOUBLE_EQ(bus_factor(Operation::reduce, 4), 1);
   EXPECT_EQ(percentile({1, 2, 3, 4}, 0.5), 2);
   EXPECT_EQ(percentile({1, 2, 3, 4}, 0.99), 4);
 }

@@ -1,6 +1,8 @@
 """tutti-schedule as a person uses it: each command's output, each mistake named, docs/algorithms.md up to date.
 
 Usage: schedule_test.py TUTTI_SCHEDULE DOCS"""
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,11 +10,11 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-SCHEDULE, DOCS = sys.argv[1], pathlib.Path(sys.argv[2])
+SCHEDULE, DOCS, MSCCL = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(__file__).parent / "msccl"
 
 
 def schedule(*arguments):
-    return subprocess.run([SCHEDULE, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([SCHEDULE, *map(str, arguments)], capture_output=True, text=True, timeout=600)
 
 
 class Shows(unittest.TestCase):
@@ -23,20 +25,68 @@ class Shows(unittest.TestCase):
 
     def test_lists_all_algorithms(self):
         names = [line.split()[0] for line in self.output("list").splitlines()]
-        self.assertEqual(len(names), 11)
+        self.assertEqual(len(names), 45)
         self.assertIn("all_reduce/ring", names)
 
     def test_prints_schedules_and_plans(self):
         self.assertEqual(self.output("print", "all_reduce/tree", "-n", 2, "--rank", 1),
-                         "rank 1 of 2, 1 chunks\n   0  send in[0] to 0\n   1  recv out[0] from 0\n")
+                         "rank 1 of 2, 1 chunks\n   1  send in[0] to 0\n   2  recv out[0] from 0\n")
         self.assertEqual(self.output("print", "broadcast/binomial", "-n", 3, "--root", 2, "--rank", 2, "--lowered"),
-                         "rank 2 of 3, 1 chunks\n   0  out[0] = in[0], send to 1 0\n")
+                         "rank 2 of 3, 1 chunks\n   1  out[0] = in[0], send to 1 0\n")
         self.assertEqual(self.output("print", "all_reduce/ring", "-n", 5).count("rank "), 5)
 
     def test_checks_one_and_all(self):
-        self.assertEqual(self.output("check", "all_reduce/ring", "-n", "1..9").split("proven")[1], " (36 proofs)\n")
-        self.assertEqual(self.output("check", "all", "-n", 7).count(": proven ("), 11)
+        self.assertEqual(self.output("check", "all_reduce/ring", "-n", "1..9").split("proven")[1],
+                         " (36 proofs), 16 rounds, 1.000 x least bytes, 0.00 x scratch, 1 slots, same bits\n")
+        self.assertIn("same bits, rank order", self.output("check", "all_reduce/two_shot", "-n", "9"))
         self.assertIn("proven", self.output("check", "all_reduce/hierarchical", "-n", 7, "--hosts", "4,2,1"))
+
+    def test_proves_all_for_64_ranks_in_a_minute(self):
+        before = os.times().children_user
+        names = [line.split()[0] for line in self.output("list").splitlines()]
+        lines = self.output("check", "all", "-n", "1..64").splitlines()
+        self.assertEqual([line.split()[0] for line in lines], names)
+        for line in lines:
+            self.assertIn("n = 1..64: proven (", line)
+        self.assertLess(os.times().children_user - before, 60)
+
+    def test_a_file_takes_an_algorithms_place(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "ring.json"
+            self.assertEqual(self.output("export", "all_reduce/ring", "-n", 4, "-o", path), "")
+            self.assertEqual(json.loads(path.read_text())["name"], "ring-4")
+            self.assertEqual(self.output("export", path), path.read_text())
+            self.assertTrue(self.output("check", path).startswith("all_reduce/ring-4              n = 4: proven (5 proofs), "))
+            self.assertEqual(self.output("print", path), self.output("print", "all_reduce/ring", "-n", 4))
+            self.assertEqual(self.output("print", path, "--lowered", "--rank", 2),
+                             self.output("print", "all_reduce/ring", "-n", 4, "--lowered", "--rank", 2))
+            self.assertEqual(self.output("draw", path, "--text"), self.output("draw", "all_reduce/ring", "--text"))
+            self.assertEqual(self.output("price", path).split(": ")[1],
+                             self.output("price", "all_reduce/ring").split(": ")[1])
+
+    def test_exports_with_root_pipeline_and_name(self):
+        text = self.output("export", "broadcast/chain", "-n", 3, "--root", 2, "--pipeline", 5, "--name", "mine")
+        parsed = json.loads(text)
+        self.assertEqual((parsed["name"], parsed["root"], parsed["shape"]["output"]), ("mine", 2, 5))
+
+    def test_imports_msccl(self):
+        for path in sorted(MSCCL.glob("*.xml")):
+            with tempfile.TemporaryDirectory() as folder:
+                json_path = pathlib.Path(folder) / "imported.json"
+                self.assertEqual(self.output("import", path, "-o", json_path), "")
+                self.assertIn(": proven (5 proofs)", self.output("check", json_path))
+        self.assertEqual(json.loads(self.output("import", path, "--name", "mine"))["name"], "mine")
+
+    def test_the_guide_s_example(self):
+        guide = (DOCS / "schedules.md").read_text()
+        example = guide.split("```json\n")[1].split("```")[0]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "example.json"
+            path.write_text(example)
+            self.assertIn(": proven (5 proofs)", self.output("check", path))
+            for line in guide.split("```text\n")[1].split("```")[0].splitlines():
+                if line.startswith("all_reduce/"):
+                    self.assertEqual(self.output("check", path), line + "\n")
 
     def test_prices(self):
         # One round: a step, three messages of 1000 bytes, a flight, a step, a sum of four operands.
@@ -58,7 +108,7 @@ class Shows(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.output("document", folder)
             written = sorted(p.relative_to(folder) for p in pathlib.Path(folder).rglob("*.*"))
-            self.assertEqual(len(written), 12)
+            self.assertEqual(len(written), 1 + len(self.output("list").splitlines()))
             text = (pathlib.Path(folder) / "algorithms.md").read_text()
             for path in written[1:]:
                 self.assertIn(f"]({path})", text)
@@ -83,6 +133,28 @@ class Refuses(unittest.TestCase):
             done = schedule(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
             self.assertIn(sentence, done.stderr)
+
+    def test_files_that_are_wrong(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "ring.json"
+            schedule("export", "all_reduce/ring", "-n", 3, "-o", path)
+            text = path.read_text()
+            for arguments, code, sentence in [
+                    (("check", path, "-n", 4), 2, f"-n: {path} is for 3 ranks, not 4"),
+                    (("print", path, "--root", 1), 2, f"--root: {path} is for root 0, not 1"),
+                    (("draw", path, "--pipeline", 2), 2, f"--pipeline: {path} has its chunks already"),
+                    (("price", path, "--hosts", "2,1"), 2, f"--hosts: {path} has its ranks already"),
+                    (("check", str(path) + ".json"), 2, ".json.json: cannot be read: No such file or directory"),
+                    (("import", path), 2, "line 1: '<' is expected"),
+                    (("import", "/nowhere.xml"), 1, "cannot read /nowhere.xml: No such file or directory")]:
+                done = schedule(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (code, ""), arguments)
+                self.assertIn(sentence, done.stderr)
+            path.write_text(text.replace('"to": 1', '"to": 2', 1))
+            for command in "check", "price", "draw":
+                done = schedule(command, path)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn(f"{path}: rank ", done.stderr)
 
     def test_an_unknown_command_or_none(self):
         self.assertEqual(schedule().returncode, 2)

@@ -115,6 +115,25 @@ class Explains(unittest.TestCase):
         self.assertIn("ring is forced by TUTTI_ALGO.", done.stdout)
         self.assertNotIn("two_shot", done.stdout)
 
+    def test_a_users_schedule_is_a_candidate(self):
+        steps = [[{"verb": "send", "to": 1 - r, "a": "in[0]"},
+                  {"verb": "recv_reduce", "from": 1 - r, "a": "in[0]", "dst": "out[0]", "incoming_first": r == 1},
+                  {"verb": "finish", "dst": "out[0]"}] for r in range(2)]
+        pair = {"tutti_schedule": 1, "name": "pair", "collective": "all_reduce", "ranks": 2,
+                "shape": {"input": 1, "output": 1, "scratch": 0, "message": 1}, "steps": steps}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(pair, file)
+            file.flush()
+            done = subprocess.run([TOPO, "--explain", "all_reduce", "8", "-n", "2"], capture_output=True, text=True,
+                                  env=os.environ | {"TUTTI_SCHEDULES": file.name}, timeout=60)
+        self.assertRegex(done.stdout, r"\n  pair +[0-9.]+ [nu]s +1 +1 +2 +0\n")
+
+    def test_a_wrong_schedule_is_refused(self):
+        done = subprocess.run([TOPO, "--explain", "all_reduce", "8", "-n", "2"], capture_output=True, text=True,
+                              env=os.environ | {"TUTTI_SCHEDULES": "/nowhere.json"}, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/nowhere.json: cannot be read", done.stderr)
+
 
 class Refuses(unittest.TestCase):
     def refusal(self, *arguments):
@@ -140,8 +159,8 @@ class Refuses(unittest.TestCase):
 
     def test_an_unknown_collective(self):
         self.assertEqual(self.refusal("--explain", "allreduce", "1M", "-n", "4"),
-                         'tutti-topo: --explain: "allreduce" is no collective; there are all_reduce, broadcast and '
-                         'barrier\n')
+                         'tutti-topo: --explain: "allreduce" is no collective; there are all_reduce, broadcast, '
+                         'reduce, all_gather, reduce_scatter, gather, scatter, all_to_all, scan, exscan and barrier\n')
 
     def test_a_size_that_is_none(self):
         for size in ("1X", "-5", "M", "9999999G", ""):

@@ -63,6 +63,7 @@ class TransportConformance : public ::testing::TestWithParam<TransportCase> {
 class TransportThreads : public TransportConformance {};
 class TransportSleep : public TransportConformance {};
 class TransportSleepingThreads : public TransportConformance {};
+class TransportWatch : public TransportConformance {};
 
 std::vector<std::byte> data_of(size_t bytes, uint64_t content) {
   std::vector<std::byte> data(bytes);
@@ -120,6 +121,32 @@ TEST_P(TransportConformance, FlushEndsOnceMessagesAreOut) {
   connect(2, 1);
   ASSERT_EQ(send(endpoint(0, 1), data_of(1000, 1), 1), Status::done);
   EXPECT_EQ(settle([&] { return endpoint(0, 1).flush(); }), Status::done);
+}
+
+TEST_P(TransportWatch, WhatDoesNotStageArrivesWithoutAFlush) {
+  connect(2, 1);
+  EXPECT_FALSE(endpoint(0, 1).stages());
+  for (uint64_t i = 0; i < 10; ++i) {
+    std::vector<std::byte> data(64);
+    ASSERT_EQ(send(endpoint(0, 1), data_of(64, i), i), Status::done);
+    size_t done = 0;
+    ASSERT_EQ(settle([&] { return endpoint(1, 0).recv(data.data(), 64, i, done); }), Status::done);
+  }
+}
+
+TEST_P(TransportWatch, TheWatchedWordTellsAnArrivalAndNothingElse) {
+  connect(2, 1);
+  for (uint64_t i = 0; i < 20; ++i) {
+    const Watch watch = endpoint(1, 0).watch();
+    ASSERT_NE(watch.word, nullptr);
+    EXPECT_NE(watch.word->load(), watch.until);
+    EXPECT_FALSE(watch.wait());
+    const size_t bytes = i % 2 == 0 ? 8 : 4096;
+    ASSERT_EQ(send(endpoint(0, 1), data_of(bytes, i), i), Status::done);
+    EXPECT_TRUE(watch.wait());
+    std::vector<std::byte> data(bytes);
+    ASSERT_EQ(recv(endpoint(1, 0), data, i), Status::done);
+  }
 }
 
 TEST_P(TransportConformance, ViewShowsTheSamePlaceUntilReleased) {
@@ -408,11 +435,14 @@ INSTANTIATE_TEST_SUITE_P(Of, TransportThreads,
                          ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.threads; })), name_of);
 INSTANTIATE_TEST_SUITE_P(Of, TransportSleep,
                          ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.sleeps; })), name_of);
+INSTANTIATE_TEST_SUITE_P(Of, TransportWatch,
+                         ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.watched; })), name_of);
 INSTANTIATE_TEST_SUITE_P(
     Of, TransportSleepingThreads,
     ::testing::ValuesIn(cases_that([](const TransportCase& c) { return c.threads && c.sleeps; })), name_of);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportThreads);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportSleep);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportWatch);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportSleepingThreads);
 
 }  // namespace

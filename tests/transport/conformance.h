@@ -44,6 +44,7 @@ struct TransportCase {
   bool threads = true;  // each rank may be driven by a thread of its own
   bool sleeps = true;   // arm(), poll on poll_fds(), disarm() work in real time
   uint64_t handshakes = 20'000;  // of the test that looks for lost wake-ups
+  bool watched = false;  // arrivals show in a word of memory, and nothing is staged
 
   friend void PrintTo(const TransportCase& c, std::ostream* out) { *out << c.name; }
 };

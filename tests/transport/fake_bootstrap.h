@@ -92,6 +92,7 @@ class FakeJob {
   }
 
   const Verdict* verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }  // pairs with fail()
+  const std::atomic<const Verdict*>& verdict_cell() const noexcept { return verdict_; }
   void fail(Verdict verdict) {
     std::vector<std::function<void()>> wakes;
     {
@@ -155,7 +156,7 @@ class FakeBootstrap final : public Bootstrap {
     return fds;
   }
 
-  const Verdict* verdict() const noexcept override { return job_->verdict(); }
+  const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return job_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { job_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { job_->on_verdict(rank_, std::move(wake)); }
   void leave() noexcept override {}

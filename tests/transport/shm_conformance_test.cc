@@ -22,7 +22,7 @@ TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, ui
     options.membarrier = membarrier;
     return connected(ranks, options);
   };
-  return {.name = name, .make = make, .handshakes = handshakes};
+  return {.name = name, .make = make, .handshakes = handshakes, .watched = true};
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ TEST(ShmDatapath, ATooLargeMessageIsAFault) {
 
 // Both ends over one mapping, so that a thread sanitizer sees equal addresses on both sides. Also without membarrier.
 TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
-  constexpr uint32_t slots = 4;
+  constexpr uint32_t lines = 8, slots = 4;
   constexpr size_t slot_bytes = 4096;
   for (const bool locked : {false, true}) {
     struct alignas(4096) Memory {
@@ -152,7 +152,7 @@ TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
       std::byte fifo[2][4096];
       ShmInboxHeader header[2];
     };
-    static_assert(ShmFifo::bytes(slots) <= 4096);
+    static_assert(ShmFifo::bytes(lines) <= 4096);
     const auto memory = std::make_unique<std::array<std::byte, 2 * sizeof(Memory)>>();
     memory->fill(std::byte{0});
     const uintptr_t start = (reinterpret_cast<uintptr_t>(memory->data()) + 4095) / 4096 * 4096;
@@ -160,9 +160,16 @@ TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
     const auto run = [&](int rank) {
       const int peer = 1 - rank;
       const auto fifo = [&](int owner) { return reinterpret_cast<ShmFifo*>(shared->fifo[owner]); };
-      ShmEndpoint endpoint({.out = fifo(peer), .out_bulk = shared->bulk[peer], .in = fifo(rank),
-                            .in_bulk = shared->bulk[rank], .peer_sleeping = &shared->header[peer].sleeping,
-                            .peer_doorbell = -1, .slots = slots, .slot_bytes = slot_bytes, .locked = locked});
+      ShmEndpoint endpoint({.out = fifo(peer),
+                            .out_bulk = shared->bulk[peer],
+                            .in = fifo(rank),
+                            .in_bulk = shared->bulk[rank],
+                            .peer_sleeping = &shared->header[peer].sleeping,
+                            .peer_doorbell = -1,
+                            .lines = lines,
+                            .slots = slots,
+                            .slot_bytes = slot_bytes,
+                            .locked = locked});
       Sender sender(endpoint, Traffic(uint64_t(rank), slot_bytes), 5000, 1, slot_bytes);
       Receiver receiver(endpoint, Traffic(uint64_t(peer), slot_bytes), 5000, 2, slot_bytes);
       const TimeNs deadline = now_ns() + 30 * ns_per_s;
@@ -174,6 +181,49 @@ TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
     };
     std::jthread other([&] { run(1); });
     run(0);
+  }
+}
+
+// A sender whose receiver does not run gets ahead by more small messages than there are slots; all arrive, in order.
+TEST(Shm, SmallMessagesNeedNoSlot) {
+  const Transports transports = connected(2);
+  Endpoint& out = *transports[0]->endpoint(1, 0);
+  Endpoint& in = *transports[1]->endpoint(0, 0);
+  const std::vector<std::byte> large(4096, std::byte{7});
+  uint32_t sent = 0, received = 0;
+  for (int round = 0; round < 100; ++round) {
+    const uint32_t before = sent;
+    for (;; ++sent) {
+      size_t done = 0;
+      const Status status = out.send(reinterpret_cast<const std::byte*>(&sent), sizeof sent, 1, done);
+      if (status == Status::again) break;
+      ASSERT_EQ(status, Status::done);
+    }
+    EXPECT_GE(sent - before, 16u);
+    size_t done = 0;
+    EXPECT_EQ(out.send(large.data(), large.size(), 1, done), Status::again);
+    for (; received < sent; ++received) {
+      uint32_t value = 0;
+      done = 0;
+      ASSERT_EQ(in.recv(reinterpret_cast<std::byte*>(&value), sizeof value, 1, done), Status::done);
+      ASSERT_EQ(value, received);
+    }
+    // A few large ones among small ones: each kind waits for its own.
+    size_t large_sent = 0;
+    for (done = 0; out.send(large.data(), large.size(), 1, done) == Status::done; done = 0) ++large_sent;
+    EXPECT_EQ(large_sent, size_t(ShmOptions().slots));
+    uint32_t value = 99;
+    done = 0;
+    ASSERT_EQ(out.send(reinterpret_cast<const std::byte*>(&value), sizeof value, 1, done), Status::done);
+    std::vector<std::byte> got(large.size());
+    for (size_t i = 0; i < large_sent; ++i, done = 0) {
+      done = 0;
+      ASSERT_EQ(in.recv(got.data(), got.size(), 1, done), Status::done);
+      ASSERT_EQ(got, large);
+    }
+    done = 0;
+    ASSERT_EQ(in.recv(reinterpret_cast<std::byte*>(&value), sizeof value, 1, done), Status::done);
+    ASSERT_EQ(value, 99u);
   }
 }
 

@@ -162,7 +162,8 @@ RankProcess start_rank(int rank, const std::vector<std::string>& command, const 
                        const std::optional<cpu_set_t>& cores, SharedOutput shared) {
   Pipe out = shared.out ? Pipe{} : make_pipe(), err = shared.err ? Pipe{} : make_pipe(), failure = make_pipe();
   const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
-  const int out_fd = shared.out ? STDOUT_FILENO : out.write.get(), err_fd = shared.err ? STDERR_FILENO : err.write.get();
+  const int out_fd = shared.out ? STDOUT_FILENO : out.write.get(),
+            err_fd = shared.err ? STDERR_FILENO : err.write.get();
   const ChildPlan plan{rank, getpid(), out_fd, err_fd, failure.write.get(), arguments.data(), variables.data(),
                        cores ? &*cores : nullptr};
   const pid_t pid = fork();

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "algorithms/catalog.h"
+#include "schedule/collective.h"
 #include "schedule/draw.h"
 
 namespace tutti {
@@ -93,12 +94,13 @@ struct Picture {
 
 // Four or five ranks show what is typical; five where a power of two would hide something.
 Picture picture_of(const Algorithm& algorithm) {
-  const bool broadcast = algorithm.collective == Collective::broadcast;
-  Picture picture{broadcast ? "broadcast" : "all_reduce", algorithm.name, 4, 0, 1, 1};
-  if (algorithm.name == "recursive_doubling" || algorithm.name == "tree" || broadcast) picture.n = 5;
+  const bool rooted = meaning(algorithm.collective).rooted;
+  Picture picture{name(algorithm.collective), algorithm.name, 4, 0, 1, 1};
+  constexpr std::array of_five = {"recursive_doubling", "tree", "bruck", "circulant", "pairwise", "doubling_123"};
+  if (std::find(of_five.begin(), of_five.end(), algorithm.name) != of_five.end() || rooted) picture.n = 5;
   if (algorithm.pipelined) picture.pipeline = algorithm.name == "chain" ? 3 : 4;
   if (algorithm.name == "hierarchical") picture.hosts = 2;
-  if (broadcast) picture.root = 1;
+  if (rooted) picture.root = 1;
   return picture;
 }
 
@@ -119,7 +121,8 @@ std::string drawn(const Algorithm& algorithm, const Picture& picture) {
 
 std::string claims(const Algorithm& algorithm) {
   std::string line = "| ranks |", rule = "|---|", rounds = "| messages on the longest chain |",
-              bytes = "| bytes sent by the busiest rank, × buffer |";
+              bytes = "| bytes sent by the busiest rank, × buffer |", order = "| adds in the order of ranks |",
+              fold = "| and all in one step (strict) |";
   for (int n : {2, 3, 4, 5, 8, 16, 64}) {
     Group group;
     group.n = n;
@@ -129,8 +132,11 @@ std::string claims(const Algorithm& algorithm) {
     rule += "---|";
     rounds += fmt::format(" {} |", claim.rounds);
     bytes += fmt::format(" {:.2f} |", claim.bytes_sent);
+    order += claim.rank_order ? " yes |" : " no |";
+    fold += claim.left_fold ? " yes |" : " no |";
   }
-  return line + "\n" + rule + "\n" + rounds + "\n" + bytes + "\n";
+  const bool reduces = meaning(algorithm.collective).reduces;
+  return line + "\n" + rule + "\n" + rounds + "\n" + bytes + "\n" + (reduces ? order + "\n" + fold + "\n" : "");
 }
 
 constexpr std::string_view introduction =
@@ -139,21 +145,42 @@ constexpr std::string_view introduction =
 Printed from the catalog in `src/algorithms/` by `tutti-schedule document`; a test compares. Each algorithm is written
 once, over six verbs; the checker proves it for 1 to 64 ranks and every root, in place and not, as it is recorded and as
 it is lowered to the passes that the engine runs: nobody waits for ever, every chunk of the result holds every input
-once, in the same order on all ranks, and rounds and bytes are exactly those claimed here.
+once, in the same order on all ranks (of a scan those of the ranks up to its own, in their order), and rounds and bytes
+are exactly those claimed here.
 
 How to read the pictures: a line per rank, time to the right, a circle per pass of the engine, an arrow per message with
-the numbers of its chunks. Blue arrows carry parts of sums (or a broadcast's data), green ones results. `+` adds; a green
-circle completes a sum. Every pass and every flight is drawn as one tick; what they cost is in the prices below.
+the numbers of its chunks. Blue arrows carry parts of sums (or data that is not added), green ones results. `+` adds; a
+green circle completes a sum. Every pass and every flight is drawn as one tick; what they cost is in the prices below.
+
+Where each rank has a block of its own (all_gather, reduce_scatter, gather, scatter, all_to_all), chunk i is the block
+of rank i, and the buffer that claims and prices are of is all blocks together.
+
+Where a section says that a bound is reached, that is proven too: the bytes that the busiest rank sends are the least
+that any algorithm can do with, and the rounds the fewest, either of ranks that talk to all at once (one), or of ranks
+that send one message and receive one at a time (log2 n, rounded up).
 
 Pipelined algorithms cut the buffer into chunks that follow each other; the tables of claims are for 16. All others work
 on tiles of the largest message, which follow each other as well.
+
+An operator that does not commute runs only where sums are in the order of ranks, which is proven too: hierarchical does
+so where the ranks of each host follow each other, recursive_doubling among powers of two.
 )";
 
+std::string bounds(const Algorithm& algorithm) {
+  const bool rounds = algorithm.optimal_rounds != Rounds::none;
+  if (!rounds && !algorithm.optimal_bytes) return "";
+  const std::string_view how = algorithm.optimal_rounds == Rounds::one ? "the fewest rounds, one"
+                               : rounds ? "the fewest rounds of one partner at a time, log2 n"
+                                        : "";
+  return fmt::format("\nReaches, for every number of ranks: {}{}{}.\n", how,
+                     rounds && algorithm.optimal_bytes ? "; " : "", algorithm.optimal_bytes ? "the least bytes" : "");
+}
+
 std::string section(const Algorithm& algorithm) {
-  const std::string_view kind = algorithm.collective == Collective::broadcast ? "broadcast" : "all_reduce";
-  return fmt::format("\n## {}\n\n{}\n\nSource: {}\n\n![{}](img/{}_{}.svg)\n\n{}", full_name(algorithm),
+  const std::string_view kind = name(algorithm.collective);
+  return fmt::format("\n## {}\n\n{}\n\nSource: {}\n\n![{}](img/{}_{}.svg)\n\n{}{}", full_name(algorithm),
                      algorithm.sentence, algorithm.source, full_name(algorithm), kind, algorithm.name,
-                     claims(algorithm));
+                     claims(algorithm), bounds(algorithm));
 }
 
 std::string prices() {
@@ -169,9 +196,8 @@ In parentheses: the best number of pipeline chunks. `tutti-schedule price` answe
 )",
                   shared_memory.message_ns, shared_memory.byte_ns, shared_memory.latency_ns, network.message_ns,
                   network.byte_ns, network.latency_ns, copy_byte_ns, reduce_byte_ns, step_ns, message_bytes_max / 1024);
-  for (const auto& [collective, name] :
-       {std::pair{Collective::all_reduce, "all_reduce"}, std::pair{Collective::broadcast, "broadcast"}}) {
-    text += fmt::format("\n### {}\n", name);
+  for (const Collective collective : planned_collectives) {
+    text += fmt::format("\n### {}\n", name(collective));
     for (const Machine& machine : machines) text += price_table(collective, machine);
   }
   return text;
@@ -180,8 +206,7 @@ In parentheses: the best number of pipeline chunks. `tutti-schedule price` answe
 }  // namespace
 
 std::string full_name(const Algorithm& algorithm) {
-  return fmt::format("{}/{}", algorithm.collective == Collective::broadcast ? "broadcast" : "all_reduce",
-                     algorithm.name);
+  return fmt::format("{}/{}", name(algorithm.collective), algorithm.name);
 }
 
 CostModel uniform_costs(int n, const LinkCost& link, double copy_ns, double reduce_ns, double one_step_ns) {

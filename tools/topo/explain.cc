@@ -14,19 +14,11 @@
 #include "base/error.h"
 #include "engine/planner.h"
 #include "schedule/check.h"
+#include "schedule/collective.h"
 #include "topology/tree.h"
 
 namespace tutti {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, Collective>, 3> collectives = {
-    {{"all_reduce", Collective::all_reduce}, {"broadcast", Collective::broadcast}, {"barrier", Collective::barrier}}};
-
-std::string_view name_of(Collective collective) {
-  for (const auto& [name, value] : collectives)
-    if (value == collective) return name;
-  return "";
-}
 
 PlannerOptions planner_options(const Question& question, const Host& host, const MachineCosts& costs) {
   const size_t n = size_t(question.n);
@@ -34,6 +26,7 @@ PlannerOptions planner_options(const Question& question, const Host& host, const
   options.n = question.n;
   options.message_bytes_max = question.message_bytes_max;
   options.forced = question.forced;
+  options.schedules = question.schedules;
   std::vector<Place> places(n, place_of(host));
   for (size_t r = 0; r < n; ++r) {
     places[r].host = int(r) * question.hosts / question.n;
@@ -47,16 +40,39 @@ PlannerOptions planner_options(const Question& question, const Host& host, const
   return options;
 }
 
-// What the schedules of all ranks send.
-void count_sends(Answer& answer, const Algorithm& algorithm, Group group) {
-  const Shape shape = algorithm.shape(group);
-  for (group.rank = 0; group.rank < group.n; ++group.rank)
-    for (const Step& step : record(algorithm, group)) {
-      if (step.verb != Verb::send) continue;
-      ++answer.messages;
-      if (group.host(group.rank) != group.host(int(step.peer)))
-        answer.bytes_between_hosts += double(step.a.count) / std::max(1u, shape.output);
-    }
+// What one rank's schedule sends.
+void count_sends(Answer& answer, const Schedule& schedule, const Shape& shape, const Group& group) {
+  for (const Step& step : schedule) {
+    if (step.verb != Verb::send) continue;
+    ++answer.messages;
+    if (group.host(group.rank) != group.host(int(step.peer)))
+      answer.bytes_between_hosts += double(step.a.count) / std::max(1u, shape.output);
+  }
+}
+
+// What a candidate claims and sends: an algorithm of the catalog, or else a user's schedule.
+Answer answer_of(const Question& question, const Candidate& candidate, Group group) {
+  Answer answer{std::string(candidate.algorithm), candidate.pipeline, candidate.time_ns, 0, 0, 0, 0};
+  const auto set_claim = [&](const Claim& claim) {
+    answer.rounds = claim.rounds;
+    answer.bytes_sent = claim.bytes_sent;
+  };
+  if (const Algorithm* algorithm = find_algorithm(question.collective, candidate.algorithm)) {
+    set_claim(algorithm->claim(group));
+    for (group.rank = 0; group.rank < group.n; ++group.rank)
+      count_sends(answer, record(*algorithm, group), algorithm->shape(group), group);
+    return answer;
+  }
+  const Collective planned =
+      question.collective == Collective::barrier ? Collective::all_reduce : question.collective;
+  for (const UserSchedule& user : question.schedules) {
+    if (user.collective != planned || user.name != candidate.algorithm || user.n() != group.n || user.root != 0)
+      continue;
+    set_claim(user.claim);
+    for (group.rank = 0; group.rank < group.n; ++group.rank)
+      count_sends(answer, user.ranks[size_t(group.rank)], user.shape, group);
+  }
+  return answer;
 }
 
 std::string times_the_buffer(double bytes) {
@@ -116,10 +132,15 @@ std::string human_time(double ns) {
 }  // namespace
 
 Collective parse_collective(const std::string& text) {
-  for (const auto& [name, value] : collectives)
-    if (name == text) return value;
+  std::string names;
+  for (const Collective collective : planned_collectives) {
+    if (name(collective) == text) return collective;
+    names += fmt::format("{}, ", name(collective));
+  }
+  if (text == name(Collective::barrier)) return Collective::barrier;
+  names.resize(names.size() - 2);
   throw Error(Code::invalid_argument,
-              fmt::format("--explain: \"{}\" is no collective; there are all_reduce, broadcast and barrier", text));
+              fmt::format("--explain: \"{}\" is no collective; there are {} and barrier", text, names));
 }
 
 uint64_t parse_size(const std::string& text) {
@@ -139,13 +160,8 @@ Explanation explain(const Question& question, const Host& host, const MachineCos
     const bool seen = std::any_of(result.answers.begin(), result.answers.end(),
                                   [&](const Answer& answer) { return answer.algorithm == candidate.algorithm; });
     if (seen) continue;  // with another number of chunks in flight, which is better
-    const Algorithm& algorithm = *find_algorithm(question.collective, candidate.algorithm);
-    const Group group{0, question.n, 0, candidate.pipeline, options.host_of};
-    const Claim claim = algorithm.claim(group);
-    Answer answer{std::string(candidate.algorithm), candidate.pipeline, candidate.time_ns, claim.rounds,
-                  claim.bytes_sent, 0, 0};
-    count_sends(answer, algorithm, group);
-    result.answers.push_back(std::move(answer));
+    result.answers.push_back(
+        answer_of(question, candidate, {0, question.n, 0, candidate.pipeline, options.host_of}));
   }
   result.reason = reason_of(question, result.answers, result.contention);
   return result;
@@ -153,7 +169,7 @@ Explanation explain(const Question& question, const Host& host, const MachineCos
 
 std::string to_text(const Explanation& explanation) {
   const Question& q = explanation.question;
-  std::string text = fmt::format("{} of {} among {} ranks on {} host{}, {}\n", name_of(q.collective),
+  std::string text = fmt::format("{} of {} among {} ranks on {} host{}, {}\n", name(q.collective),
                                  human_bytes(q.bytes), q.n, q.hosts, q.hosts == 1 ? "" : "s",
                                  q.shared_memory ? q.hosts > 1 ? "shared memory inside a host, TCP between hosts"
                                                                : "over shared memory"
@@ -179,7 +195,7 @@ std::string to_text(const Explanation& explanation) {
 
 std::string to_json(const Explanation& explanation) {
   const Question& q = explanation.question;
-  nlohmann::ordered_json json = {{"collective", name_of(q.collective)},
+  nlohmann::ordered_json json = {{"collective", name(q.collective)},
                                  {"bytes", q.bytes},
                                  {"n", q.n},
                                  {"hosts", q.hosts},

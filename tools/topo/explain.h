@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/signature.h"
+#include "schedule/user_schedule.h"
 #include "topology/cost.h"
 #include "topology/topology.h"
 
@@ -20,6 +21,7 @@ struct Question {
   bool shared_memory = true;   // inside a host; between hosts it is TCP
   size_t message_bytes_max = 256 * 1024;
   std::string forced;          // an algorithm's name, or ""
+  std::vector<UserSchedule> schedules{};  // proven; candidates where they fit
 };
 
 // An algorithm at its best number of chunks in flight.

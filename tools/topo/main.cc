@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "engine/schedule_files.h"
 #include "tools/topo/explain.h"
 #include "tools/topo/json.h"
 #include "topology/draw.h"
@@ -100,6 +101,7 @@ Question question_of(const Arguments& arguments, const Host& host) {
   question.shared_memory = arguments.transport == "shm";
   question.message_bytes_max = environment_bytes("TUTTI_SHM_SLOT_BYTES").value_or(question.message_bytes_max);
   question.forced = environment_text("TUTTI_ALGO").value_or("");
+  question.schedules = load_user_schedules(environment_text("TUTTI_SCHEDULES").value_or(""));
   return question;
 }
 

@@ -3,8 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/membarrier.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -19,16 +17,18 @@
 #include <fmt/format.h>
 
 #include "base/environment.h"
+#include "memory/memory_file.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handshake.h"
 
 namespace tutti {
 namespace {
 
-constexpr size_t page_bytes = 4096;
+constexpr size_t header_bytes = 4096;
 constexpr size_t slot_bytes_floor = 16 * 1024;  // many ranks of a host do not make slots smaller than this
 
-constexpr size_t whole_pages(size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
+// Lines of a FIFO: every member of a host has one for each other member, and touches all its lines.
+constexpr size_t many_lines = 32, few_lines = 8, few_members_max = 16;
 
 // What every rank tells all at first. Plain bytes, followed by the sentence of what went wrong, if anything did.
 struct Hello {
@@ -45,53 +45,18 @@ static_assert(sizeof(Hello) == 80);
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
 // FIFOs of all channels and, from a page's start, their bulk areas.
 struct InboxLayout {
-  size_t channels, slots, slot_bytes;
+  size_t channels, lines, slots, slot_bytes;
 
-  size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(slots)); }
-  size_t part_bytes() const { return fifos_bytes() + channels * slots * slot_bytes; }
-  size_t part_at(size_t member) const { return page_bytes + member * part_bytes(); }
+  size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
+  size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * slots * slot_bytes); }
+  size_t part_at(size_t member) const { return whole_pages(header_bytes) + member * part_bytes(); }
   size_t total_bytes(size_t members) const { return part_at(members); }
   ShmFifo* fifo(std::byte* part, size_t channel) const {
-    return reinterpret_cast<ShmFifo*>(part + channel * ShmFifo::bytes(slots));
+    return reinterpret_cast<ShmFifo*>(part + channel * ShmFifo::bytes(lines));
   }
   std::byte* bulk(std::byte* part, size_t channel) const {
     return part + fifos_bytes() + channel * slots * slot_bytes;
   }
-};
-
-// A shared mapping of part of a memfd.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(int fd, size_t at, size_t bytes) : bytes_(bytes) {
-    void* place = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, off_t(at));
-    if (place == MAP_FAILED)
-      throw system_error(fmt::format("shared memory: cannot map {} bytes; raise `ulimit -v` or vm.max_map_count, or "
-                                     "lower TUTTI_SHM_SLOT_BYTES", bytes), errno);
-    place_ = static_cast<std::byte*>(place);
-  }
-  Mapping(Mapping&& other) noexcept
-      : place_(std::exchange(other.place_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(place_, other.place_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Mapping() {
-    if (place_ != nullptr) ::munmap(place_, bytes_);
-  }
-
-  std::byte* at(size_t offset) const { return place_ + offset; }
-  // Makes the pages present, so that the first message takes no fault. Only a favour.
-  void touch(size_t offset, size_t bytes) const {
-#ifdef MADV_POPULATE_WRITE
-    ::madvise(place_ + offset, bytes, MADV_POPULATE_WRITE);
-#endif
-  }
-
- private:
-  std::byte* place_ = nullptr;
-  size_t bytes_ = 0;
 };
 
 int membarrier(int command) { return int(::syscall(SYS_membarrier, command, 0, 0)); }
@@ -103,31 +68,13 @@ std::array<char, 40> boot_id() {
   return id;
 }
 
-// Sealed: its size never changes, so no peer can make this process's accesses fault.
-Fd make_inbox(size_t bytes) {
-  constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3
-  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  Fd fd(::memfd_create("tutti-inbox", flags | noexec_seal));
-  if (!fd.valid() && errno == EINVAL) fd.reset(::memfd_create("tutti-inbox", flags));
-  if (!fd.valid()) {
-    const char* remedy = errno == EMFILE || errno == ENFILE ? "; too many open files: raise `ulimit -n`"
-                         : errno == ENOSYS || errno == EPERM
-                             ? "; the sandbox forbids memfd_create: allow it, or use TUTTI_TRANSPORT=tcp"
-                             : "";
-    throw system_error(fmt::format("shared memory: memfd_create{}", remedy), errno);
-  }
-  if (::ftruncate(fd.get(), off_t(bytes)) != 0)
-    throw system_error(fmt::format("shared memory: cannot size an inbox of {} bytes; raise `ulimit -f`, or lower "
-                                   "TUTTI_SHM_SLOT_BYTES", bytes), errno);
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    throw system_error("shared memory: cannot seal an inbox", errno);
-  return fd;
-}
+// For the sentences of errors.
+constexpr const char* about = "shared memory";
+constexpr const char* smaller_slots = ", or lower TUTTI_SHM_SLOT_BYTES";
+constexpr const char* larger_files = "; raise `ulimit -f`, or lower TUTTI_SHM_SLOT_BYTES";
 
 void check_inbox(int fd, size_t bytes, const std::string& who) {
-  struct stat about {};
-  constexpr int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
-  if (::fstat(fd, &about) != 0 || size_t(about.st_size) != bytes || (::fcntl(fd, F_GET_SEALS) & wanted) != wanted)
+  if (!is_memory_file(fd, bytes))
     throw Error(Code::internal_error, fmt::format("shared memory: the inbox of {} is not {} sealed bytes", who, bytes));
 }
 
@@ -174,6 +121,7 @@ class ShmTransport final : public Transport {
     ShmLink link;
     link.peer_sleeping = &reinterpret_cast<ShmInboxHeader*>(mapped.header.at(0))->sleeping;
     link.peer_doorbell = mapped.doorbell.get();
+    link.lines = uint32_t(layout.lines);
     link.slots = uint32_t(layout.slots);
     link.slot_bytes = layout.slot_bytes;
     link.locked = locked_;
@@ -208,7 +156,7 @@ void check_options(const ShmOptions& options) {
   if (options.slots < 2 || options.slots > shm_slots_max || !std::has_single_bit(unsigned(options.slots)))
     refuse(fmt::format("{} slots; a power of two from 2 to {} is needed", options.slots, shm_slots_max));
   if (options.slot_bytes < shm_slot_bytes_min || options.slot_bytes > shm_slot_bytes_max ||
-      options.slot_bytes % page_bytes != 0)
+      options.slot_bytes % shm_slot_bytes_min != 0)
     refuse(fmt::format("slots of {} bytes (TUTTI_SHM_SLOT_BYTES); a multiple of 4096 up to {} is needed",
                        options.slot_bytes, shm_slot_bytes_max));
 }
@@ -291,7 +239,7 @@ class Builder {
   // From what all ranks said, so all find the same.
   void agree_on_layout() {
     size_t members_max = 0;
-    layout_ = {size_t(options_.channels), size_t(options_.slots), options_.slot_bytes};
+    layout_ = {size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes};
     const Hello& mine = hellos_[size_t(bootstrap_.rank())];
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       const Hello& theirs = hellos_[size_t(rank)];
@@ -311,16 +259,17 @@ class Builder {
     const size_t fifos = members_max * (members_max - 1) * layout_.channels;
     const auto too_much = [&] { return fifos * layout_.slots * layout_.slot_bytes > shm_host_bytes_max; };
     if (too_much()) layout_.slots = 2;
+    layout_.lines = std::max(layout_.slots, members_max > few_members_max ? few_lines : many_lines);
     while (too_much() && layout_.slot_bytes / 2 >= slot_bytes_floor)
-      layout_.slot_bytes = layout_.slot_bytes / 2 / page_bytes * page_bytes;
+      layout_.slot_bytes = layout_.slot_bytes / 2 / shm_slot_bytes_min * shm_slot_bytes_min;
   }
 
   void meet_peers(std::vector<unsigned char>& reached) {
     const size_t inbox_bytes = layout_.total_bytes(group_.size());
-    const Fd inbox = make_inbox(inbox_bytes);
-    Mapping mapping(inbox.get(), 0, inbox_bytes);
+    const Fd inbox = make_memory_file("tutti-inbox", inbox_bytes, about, larger_files);
+    Mapping mapping(inbox.get(), 0, inbox_bytes, about, smaller_slots);
     std::vector<ShmCandidate> candidates;
-    mapping.touch(0, page_bytes);
+    mapping.touch(0, header_bytes);
     for (size_t i = 0; i < group_.size(); ++i) {
       const int rank = group_[i];
       if (rank == bootstrap_.rank()) {
@@ -351,8 +300,8 @@ class Builder {
     ShmGift gift = std::move(gifts_[member]);
     const int inbox = gift.inbox.get();
     check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
-    ShmTransport::Peer peer{Mapping(inbox, 0, page_bytes),
-                            Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes()),
+    ShmTransport::Peer peer{Mapping(inbox, 0, header_bytes, about, smaller_slots),
+                            Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes(), about, smaller_slots),
                             std::move(gift.doorbell)};
     peer.part.touch(0, layout_.fifos_bytes());
     transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);

@@ -35,41 +35,47 @@ inline void copy_small(std::byte* to, const std::byte* from, size_t bytes) noexc
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(const ShmLink& link)
-    : out_slots_(link.out->slots()),
-      in_slots_(link.in->slots()),
+    : out_lines_(link.out->lines()),
+      in_lines_(link.in->lines()),
       peer_sleeping_(link.peer_sleeping),
-      sent_limit_(link.slots),
-      mask_(link.slots - 1),
+      sent_limit_(link.lines),
+      mask_(link.lines - 1),
       in_(link.in),
       peer_doorbell_(link.peer_doorbell),
       locked_(link.locked),
       out_(link.out),
       out_bulk_(link.out_bulk),
       in_bulk_(link.in_bulk),
-      slot_bytes_(link.slot_bytes) {}
+      slot_bytes_(link.slot_bytes),
+      slots_(link.slots) {}
 
 Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
-  if (failed_) return Status::failed;
-  if (!may_send()) return Status::again;
+  if (bytes > shm_inline_bytes_max || failed_ || sent_ == sent_limit_) [[unlikely]]
+    return send_at_length(data, bytes, signature, bytes_done);
   ShmLine& line = out_line();
-  if (bytes <= shm_inline_bytes_max) {
-    copy_small(line.payload, data, bytes);
-  } else if (bytes <= slot_bytes_) {
-    std::memcpy(out_bulk_ + (sent_ & mask_) * slot_bytes_, data, bytes);
-  } else {
-    too_large(bytes);
-    return Status::failed;
-  }
+  copy_small(line.payload, data, bytes);
+  bytes_done = bytes;
   publish(line, bytes, signature);
+  return Status::done;
+}
+
+// What the short way above leaves: no credit at hand, a message that is not inline, failure.
+[[gnu::noinline]] Status ShmEndpoint::send_at_length(const std::byte* data, size_t bytes, uint64_t signature,
+                                                     size_t& bytes_done) noexcept {
+  std::byte* const place = reserve(bytes);
+  if (place == nullptr) return failed_ ? Status::failed : Status::again;
+  if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
+  else std::memcpy(place, data, bytes);
+  publish(out_line(), bytes, signature);
   bytes_done = bytes;
   return Status::done;
 }
 
 std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
   if (bytes > slot_bytes_) too_large(bytes);
-  if (failed_ || !may_send()) return nullptr;
-  if (bytes <= shm_inline_bytes_max) return out_line().payload;
-  return out_bulk_ + (sent_ & mask_) * slot_bytes_;
+  if (failed_) return nullptr;
+  if (bytes <= shm_inline_bytes_max) return may_send_line() ? out_line().payload : nullptr;
+  return may_send_bulk() ? out_slot() : nullptr;
 }
 
 void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept { publish(out_line(), bytes, signature); }
@@ -80,7 +86,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   if (bytes <= shm_inline_bytes_max) {
     copy_small(data, line.payload, bytes);
   } else {
-    std::memcpy(data, in_bulk_ + (received_ & mask_) * slot_bytes_, bytes);
+    std::memcpy(data, in_slot(), bytes);
   }
   release();
   bytes_done = bytes;
@@ -90,7 +96,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
-  data = bytes <= shm_inline_bytes_max ? line.payload : in_bulk_ + (received_ & mask_) * slot_bytes_;
+  data = bytes <= shm_inline_bytes_max ? line.payload : in_slot();
   return Status::done;
 }
 
@@ -138,11 +144,11 @@ inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {
   if (int32_t(limit - sent_limit_) > 0) sent_limit_ = limit;
 }
 
-// The cached credit is used up: is there news? Where not, the receiver must know that its credit is waited for before
+// The cached credit is used up: may one more be sent where in_flight_max may be under way? Where not, the receiver must know that its credit is waited for before
 // this rank may sleep.
-bool ShmEndpoint::look_for_credit() noexcept {
+bool ShmEndpoint::look_for_credit(uint32_t in_flight_max) noexcept {
   take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
-  const bool starved = sent_ == sent_limit_;
+  const bool starved = in_flight() >= in_flight_max;
   if (starved != starved_) {
     starved_ = starved;
     out_->starved.exchange(starved ? 1 : 0, std::memory_order_acq_rel);  // pairs with look_after_store

@@ -1,8 +1,10 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
-// A FIFO has a line of 64 bytes per slot. A small message is that line and nothing else: one line written, one line
-// read. A larger one lies in the slot's bulk area. Every line has one writer. A sender's claim to slots (its credit)
-// comes back with the messages of the other direction, so that an exchange never reads the receiver's credit line.
+// A FIFO has lines of 64 bytes, and a few slots for bulk. A small message is a line and nothing else: one line written,
+// one line read. A larger one lies in a slot, and its line tells of it. There are more lines than slots, so that a sender
+// of small messages gets far ahead before it must wait for a receiver that is not running. Every line has one writer. A
+// sender's claim to lines and slots (its credit) comes back with the messages of the other direction, so that an exchange
+// never reads the receiver's credit line.
 #pragma once
 
 #include <atomic>
@@ -16,7 +18,7 @@ namespace tutti {
 
 inline constexpr size_t shm_inline_bytes_max = 40;
 
-// Written by the sender. Message number k (from 1) lies in line (k - 1) mod slots.
+// Written by the sender. Message number k (from 1) has line (k - 1) mod lines and, if it is large, slot (k - 1) mod slots.
 struct alignas(64) ShmLine {
   std::atomic<uint32_t> sequence;  // k once the message lies here: released by the sender, acquired by the receiver
   uint32_t bytes;
@@ -31,7 +33,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 // The FIFO of one direction of one pair and channel, in the receiver's inbox. Lines are kept two apart, as processors
 // fetch them in pairs.
 struct ShmFifo {
-  struct alignas(128) Slot {
+  struct alignas(128) Place {
     ShmLine line;
   };
   // Messages consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
@@ -39,8 +41,8 @@ struct ShmFifo {
   // 1 while the sender waits for credit. Written by the sender, read by the receiver when it gives credit.
   alignas(128) std::atomic<uint32_t> starved;
 
-  Slot* slots() noexcept { return reinterpret_cast<Slot*>(this + 1); }
-  static constexpr size_t bytes(size_t slots) { return sizeof(ShmFifo) + slots * sizeof(Slot); }
+  Place* lines() noexcept { return reinterpret_cast<Place*>(this + 1); }
+  static constexpr size_t bytes(size_t lines) { return sizeof(ShmFifo) + lines * sizeof(Place); }
 };
 
 // Begins every inbox. Set by its owner; whoever rings takes the 1 away, so that one sleep is rung once.
@@ -56,7 +58,8 @@ struct ShmLink {
   std::byte* in_bulk = nullptr;
   std::atomic<uint32_t>* peer_sleeping = nullptr;
   int peer_doorbell = -1;
-  uint32_t slots = 2;               // a power of two
+  uint32_t lines = 2;               // a power of two
+  uint32_t slots = 2;               // a power of two, at most as many
   size_t slot_bytes = 4096;
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
 };
@@ -70,14 +73,20 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   std::byte* reserve(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
   Status flush() noexcept override { return fault_.kind == FaultKind::none ? Status::done : Status::failed; }
+  bool stages() const noexcept override { return false; }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   void release() noexcept override;
+  Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
   const Fault& fault() const noexcept override { return fault_; }
 
  private:
-  bool may_send() noexcept { return sent_ != sent_limit_ || look_for_credit(); }
-  bool look_for_credit() noexcept;
+  bool may_send_line() noexcept { return sent_ != sent_limit_ || look_for_credit(mask_ + 1); }
+  bool may_send_bulk() noexcept { return in_flight() < slots_ || look_for_credit(slots_); }
+  bool look_for_credit(uint32_t in_flight_max) noexcept;
+  // Messages sent that the peer has not consumed, as far as is known here.
+  uint32_t in_flight() const noexcept { return sent_ + mask_ + 1 - sent_limit_; }
+  Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   void take_credit(uint32_t consumed) noexcept;
   void publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   uint32_t look_after_store(std::atomic<uint32_t>& flag) noexcept;
@@ -86,17 +95,19 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status mismatch(const ShmLine& line) noexcept;
   void too_large(size_t bytes) noexcept;
 
-  ShmLine& out_line() noexcept { return out_slots_[sent_ & mask_].line; }
-  ShmLine& in_line() noexcept { return in_slots_[received_ & mask_].line; }
+  ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
+  ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
+  std::byte* out_slot() noexcept { return out_bulk_ + (sent_ & (slots_ - 1)) * slot_bytes_; }
+  const std::byte* in_slot() const noexcept { return in_bulk_ + (received_ & (slots_ - 1)) * slot_bytes_; }
 
   // The first two lines of this object are all that a small message touches here.
-  ShmFifo::Slot* out_slots_;
-  ShmFifo::Slot* in_slots_;
+  ShmFifo::Place* out_lines_;
+  ShmFifo::Place* in_lines_;
   std::atomic<uint32_t>* peer_sleeping_;
   uint32_t sent_ = 0;
   uint32_t sent_limit_;    // sent_ may grow up to here
   uint32_t received_ = 0;  // and released
-  uint32_t mask_;
+  uint32_t mask_;          // lines - 1
   ShmFifo* in_;
   int peer_doorbell_;
   bool locked_;
@@ -106,6 +117,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   std::byte* out_bulk_;
   std::byte* in_bulk_;
   size_t slot_bytes_;
+  uint32_t slots_;
   Fault fault_;
 };
 

@@ -84,6 +84,7 @@ class SimulatedEndpoint final : public Endpoint {
   }
 
   Status flush() noexcept override { return Status::done; }
+  bool stages() const noexcept override { return false; }
 
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
     const Status status = arrived(bytes, signature);

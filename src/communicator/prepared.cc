@@ -1,0 +1,41 @@
+// Starting prepared calls: in the turns of their communicators, as a group is.
+#include "communicator/prepared.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace tutti {
+
+Prepared::Prepared(std::vector<GroupCall> calls) : calls_(std::move(calls)) {
+  for (const Communicator* member : calls_.members()) lives_.push_back(member->life());
+}
+
+Outcome Prepared::start(Stream* stream) {
+  for (const auto& life : lives_)
+    if (life.expired()) throw Error(Code::invalid_usage, "a communicator of the prepared calls has been destroyed");
+  for (const Communicator* member : calls_.members())
+    if (member->has_left())
+      throw Error(Code::invalid_usage, "a communicator of the prepared calls has been finalized");
+  // acquire and release: the run before this one may have been another thread's
+  if (running_.exchange(true, std::memory_order_acquire))
+    throw Error(Code::invalid_usage, "the prepared calls are still running: wait for the stream of their last start");
+  std::vector<Turn> turns;
+  for (Communicator* member : calls_.members()) {
+    if (stream == nullptr && member->idle()) continue;
+    turns.push_back({member, member->take_ticket()});
+  }
+  if (stream == nullptr) return run(turns);
+  stream->enqueue([self = shared_from_this(), turns = std::move(turns)] { return self->run(turns); });
+  return {};
+}
+
+Outcome Prepared::run(const std::vector<Turn>& turns) noexcept {
+  for (const Turn& turn : turns) turn.communicator->await_turn(turn.ticket);
+  Outcome outcome = calls_.run();
+  running_.store(false, std::memory_order_release);
+  for (const Turn& turn : turns) turn.communicator->end_turn();
+  return outcome;
+}
+
+}  // namespace tutti

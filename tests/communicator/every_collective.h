@@ -1,0 +1,169 @@
+// One call of any collective on one rank, with guards around its buffers, against a naive reference.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/types.h"
+#include "reduce/reference.h"
+#include "schedule/collective.h"
+#include "tutti/tutti.h"
+
+namespace tutti::test {
+
+// Small integers, whose sums and products of up to 9 ranks are exact in every type (float8e5m2 has three bits) in any
+// order: 0 and 1, or 0 and 2, for sums; powers of two for products, of which few are not 1.
+inline double input_value(ReduceOp op, int rank, size_t i) {
+  const size_t k = size_t(rank) * 7 + i;
+  switch (op) {
+    case ReduceOp::prod: return (size_t(rank) + i) % 5 == 0 ? 2 : 1;
+    case ReduceOp::sum: return double(k % 2);
+    case ReduceOp::avg: return double(k % 2) * 2;
+    case ReduceOp::min:
+    case ReduceOp::max: return double(k % 13);
+    default: return double(k % 7);
+  }
+}
+
+// One buffer with guard bytes around it, at an offset from alignment.
+class Guarded {
+ public:
+  static constexpr std::byte guard{0xa5};
+  Guarded(size_t bytes, size_t offset) : bytes_(bytes), offset_(64 + offset), store_(bytes + 192, guard) {}
+  std::byte* data() { return store_.data() + offset_; }
+  void expect_guards(const std::string& what) const {
+    const auto clean = [](std::byte b) { return b == guard; };
+    EXPECT_TRUE(std::all_of(store_.begin(), store_.begin() + long(offset_), clean)) << what;
+    EXPECT_TRUE(std::all_of(store_.begin() + long(offset_ + bytes_), store_.end(), clean)) << what;
+  }
+
+ private:
+  size_t bytes_, offset_;
+  std::vector<std::byte> store_;
+};
+
+struct EveryCase {
+  Collective kind;
+  DataType type = DataType::float32;
+  ReduceOp op = ReduceOp::sum;
+  size_t count = 0;
+  int root = 0;
+  bool in_place = false;
+};
+
+// One rank's view of a case: its buffers, and what they must hold.
+class EveryCall {
+ public:
+  using Bytes = std::vector<uint8_t>;
+
+  EveryCall(int n, int rank, const EveryCase& c)
+      : n_(n), rank_(rank), case_(c), means_(meaning(c.kind)), block_bytes_(c.count * element_bytes(c.type)) {
+    if (!means_.rooted) case_.root = 0;
+    input_ = means_.input_of(rank == case_.root);
+    output_ = means_.output_of(rank == case_.root);
+  }
+
+  void run(tuttiComm_t comm) {
+    const std::string what =
+        fmt::format("{} {} {} count {} root {}{} rank {} of {}", name(case_.kind), name(case_.type), name(case_.op),
+                    case_.count, case_.root, case_.in_place ? " in place" : "", rank_, n_);
+    const Bytes input = input_of(rank_), expected = result();
+    const bool one_buffer = case_.in_place && input_ != Part::none && output_ != Part::none;
+    const bool in_input = one_buffer && output_ == Part::own;  // the output lies in the input
+    const size_t own_at = means_.blocks && input_ != output_ ? size_t(rank_) * block_bytes_ : 0;
+    const size_t width = element_bytes(case_.type);
+    Guarded first(one_buffer ? std::max(input.size(), expected.size()) : input.size(), width * (case_.count % 3));
+    Guarded second(expected.size(), 1);
+    std::byte* send = first.data();
+    std::byte* recv = second.data();
+    if (in_input) recv = send + own_at;
+    else if (one_buffer) recv = send, send += own_at;
+    if (!input.empty()) std::memcpy(send, input.data(), input.size());
+
+    const void* const sent = input_ == Part::none ? nullptr : send;
+    void* const received = output_ == Part::none ? nullptr : recv;
+    ASSERT_EQ(call(sent, received, comm), tuttiSuccess) << what << ": " << tuttiGetLastError(comm);
+    ASSERT_TRUE(expected.empty() || std::memcmp(recv, expected.data(), expected.size()) == 0) << what;
+    // What is input only is as it was.
+    for (size_t i = 0; i < input.size() && (in_input || !one_buffer); ++i) {
+      const bool overwritten = in_input && i >= own_at && i < own_at + expected.size();
+      ASSERT_TRUE(overwritten || send[i] == std::byte(input[i])) << what << ": input byte " << i << " has changed";
+    }
+    first.expect_guards(what);
+    second.expect_guards(what);
+  }
+
+ private:
+  size_t bytes(Part part) const {
+    if (part == Part::none) return 0;
+    return part == Part::all && means_.blocks ? block_bytes_ * size_t(n_) : block_bytes_;
+  }
+
+  Bytes input_of(int rank) const { return input_of(rank, 0, bytes(means_.input_of(rank == case_.root))); }
+
+  // Bytes [first, first + size) of a rank's input.
+  Bytes input_of(int rank, size_t first, size_t size) const {
+    Bytes input(size);
+    const size_t width = element_bytes(case_.type);
+    for (size_t at = 0; means_.reduces && at < size; at += width)
+      element_from_double(case_.type, input_value(case_.op, rank, (first + at) / width), &input[at]);
+    for (size_t at = 0; !means_.reduces && at < size; ++at)
+      input[at] = uint8_t((first + at) * 31 + (first + at) / 251 + size_t(rank) * 17);
+    return input;
+  }
+
+  // What this rank is to get of another's input: its own block of it, or all there is.
+  Bytes part_for_me(int rank) const {
+    const Part part = means_.input_of(rank == case_.root);
+    const bool one_of_many = means_.blocks && part == Part::all;
+    return input_of(rank, one_of_many ? size_t(rank_) * block_bytes_ : 0, block_bytes_);
+  }
+
+  Bytes result() const {
+    if (output_ == Part::none) return {};
+    std::vector<Bytes> parts;
+    const bool of_root = means_.rooted && !means_.reduces && means_.input == Part::none;
+    for (int r = 0; r < n_ && !of_root; ++r) parts.push_back(part_for_me(r));
+    if (of_root) return part_for_me(case_.root);
+    if (means_.reduces) {
+      parts.resize(means_.joined(uint32_t(rank_), uint32_t(n_)));
+      return reference_reduce(case_.type, case_.op, parts, case_.op == ReduceOp::avg ? uint32_t(parts.size()) : 1);
+    }
+    Bytes all;
+    for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  }
+
+  tuttiResult_t call(const void* send, void* recv, tuttiComm_t comm) const {
+    const auto type = tuttiDataType_t(case_.type);
+    const auto op = tuttiRedOp_t(case_.op);
+    const size_t count = case_.count;
+    const int root = case_.root;
+    switch (case_.kind) {
+      case Collective::all_reduce: return tuttiAllReduce(send, recv, count, type, op, comm, nullptr);
+      case Collective::broadcast: return tuttiBroadcast(send, recv, count, type, root, comm, nullptr);
+      case Collective::reduce: return tuttiReduce(send, recv, count, type, op, root, comm, nullptr);
+      case Collective::scan: return tuttiScan(send, recv, count, type, op, comm, nullptr);
+      case Collective::exscan: return tuttiExScan(send, recv, count, type, op, comm, nullptr);
+      case Collective::all_gather: return tuttiAllGather(send, recv, count, type, comm, nullptr);
+      case Collective::reduce_scatter: return tuttiReduceScatter(send, recv, count, type, op, comm, nullptr);
+      case Collective::gather: return tuttiGather(send, recv, count, type, root, comm, nullptr);
+      case Collective::scatter: return tuttiScatter(send, recv, count, type, root, comm, nullptr);
+      case Collective::all_to_all: return tuttiAlltoAll(send, recv, count, type, comm, nullptr);
+      default: return tuttiInternalError;
+    }
+  }
+
+  int n_, rank_;
+  EveryCase case_;
+  Meaning means_;
+  size_t block_bytes_;
+  Part input_ = Part::none, output_ = Part::none;
+};
+
+}  // namespace tutti::test
