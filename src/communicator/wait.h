@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -15,7 +16,11 @@ enum class WaitResult : uint8_t { done, failed, expired };
 // Sleeps until one of the members' descriptors is ready, at most `timeout_ms`. Data path.
 void sleep_on(std::span<Communicator* const> members, int timeout_ms) noexcept;
 
-inline constexpr int sleep_ms_max = 100;  // so that clocks and verdicts are looked at even if a wake-up were lost
+// How long to sleep at most: as long as the wait has lasted so far, and never longer than 100 ms. Where a kernel's
+// membarrier misses a core (see ShmTransport::arm), a lost wake-up then doubles one wait and hangs nothing.
+inline int sleep_ms(TimeNs waited_ns, TimeNs left_ns) noexcept {
+  return int(std::min(std::clamp<TimeNs>(waited_ns, ns_per_ms, 100 * ns_per_ms), left_ns) / ns_per_ms) + 1;
+}
 
 // Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
 // again after each sleep) has passed since the wait began. Between looks it spins, yields or sleeps as the first member's
@@ -33,7 +38,7 @@ WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Loo
     if (left_ns <= 0) return WaitResult::expired;
     for (Communicator* member : members) member->arm();
     const Status last_look = look();
-    if (last_look == Status::again) sleep_on(members, int(std::min<TimeNs>(left_ns / ns_per_ms + 1, sleep_ms_max)));
+    if (last_look == Status::again) sleep_on(members, sleep_ms(patience.waited_ns(), left_ns));
     for (Communicator* member : members) member->disarm();
     patience.woke();
     if (last_look != Status::again) return last_look == Status::done ? WaitResult::done : WaitResult::failed;

@@ -93,7 +93,7 @@ class Adversary {
     element_from_double(type_, value, element);
     return element_to_double(type_, element);
   }
-  bool fits(double value) const { return rounded(value) == value; }
+  bool fits(double value) const { return std::isfinite(value) && rounded(value) == value; }
   // A number of the type's length whose highest bit weighs 2^low to 2^high.
   double anywhere(int low, int high) {
     const int exponent = low + int(below(size_t(std::max(high - low, 0) + 1)));

@@ -120,26 +120,32 @@ void write_two(void* element, A first, B second) {
   write_element(static_cast<uint8_t*>(element) + sizeof first, second);
 }
 
-// The element nearest to `value`, ties to even, saturating as the type does. Integers: value must fit; truncates.
+// The integer part of a number of less than 64 bits, cut to T's bits as two's complement is.
+template <typename T>
+T integer_of(double value) {
+  return T(value < 0 ? uint64_t(int64_t(value)) : uint64_t(value));
+}
+
+// The element nearest to `value`, ties to even, saturating as the type does. Integers: as integer_of.
 // Complex numbers get `value` - 1 as imaginary part: products of 1 and 2 + i have no zeros whose sign depends on the
 // order. Pairs get an index of their own for each value.
 inline void element_from_double(DataType type, double value, void* element) {
   switch (type) {
     case DataType::boolean: return write_element(element, uint8_t(value != 0));
-    case DataType::int16: return write_element(element, int16_t(value));
-    case DataType::uint16: return write_element(element, uint16_t(value));
+    case DataType::int16: return write_element(element, integer_of<int16_t>(value));
+    case DataType::uint16: return write_element(element, integer_of<uint16_t>(value));
     case DataType::complex64: return write_two(element, float(value), float(value - 1));
     case DataType::complex128: return write_two(element, value, value - 1);
-    case DataType::float32_int32: return write_two(element, float(value), int32_t(value) + 5);
-    case DataType::float64_int64: return write_two(element, value, int64_t(value) + 5);
-    case DataType::int32_int32: return write_two(element, int32_t(value), int32_t(value) + 5);
-    case DataType::int64_int64: return write_two(element, int64_t(value), int64_t(value) + 5);
-    case DataType::int8: return write_element(element, int8_t(value));
-    case DataType::uint8: return write_element(element, uint8_t(value));
-    case DataType::int32: return write_element(element, int32_t(value));
-    case DataType::uint32: return write_element(element, uint32_t(value));
-    case DataType::int64: return write_element(element, int64_t(value));
-    case DataType::uint64: return write_element(element, uint64_t(value));
+    case DataType::float32_int32: return write_two(element, float(value), integer_of<int32_t>(value) + 5);
+    case DataType::float64_int64: return write_two(element, value, integer_of<int64_t>(value) + 5);
+    case DataType::int32_int32: return write_two(element, integer_of<int32_t>(value), integer_of<int32_t>(value) + 5);
+    case DataType::int64_int64: return write_two(element, integer_of<int64_t>(value), integer_of<int64_t>(value) + 5);
+    case DataType::int8: return write_element(element, integer_of<int8_t>(value));
+    case DataType::uint8: return write_element(element, integer_of<uint8_t>(value));
+    case DataType::int32: return write_element(element, integer_of<int32_t>(value));
+    case DataType::uint32: return write_element(element, integer_of<uint32_t>(value));
+    case DataType::int64: return write_element(element, integer_of<int64_t>(value));
+    case DataType::uint64: return write_element(element, integer_of<uint64_t>(value));
     case DataType::float32: return write_element(element, float(value));
     case DataType::float64: return write_element(element, value);
     case DataType::float16:

@@ -144,8 +144,8 @@ inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {
   if (int32_t(limit - sent_limit_) > 0) sent_limit_ = limit;
 }
 
-// The cached credit is used up: may one more be sent where in_flight_max may be under way? Where not, the receiver must know that its credit is waited for before
-// this rank may sleep.
+// The cached credit is used up: may one more be sent where in_flight_max may be under way? Where not, the receiver must
+// know that its credit is waited for before this rank may sleep.
 bool ShmEndpoint::look_for_credit(uint32_t in_flight_max) noexcept {
   take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
   const bool starved = in_flight() >= in_flight_max;
