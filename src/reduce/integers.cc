@@ -20,7 +20,7 @@ struct IntegerElement {
   static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
     return load_lanes(d, from);
   }
-  // Done by reduce_integers, for many elements at once.
+  // Done by sum_integers, for many elements at once.
   template <class D>
   static HWY_INLINE hn::Vec<D> divide(D, hn::Vec<D> v, uint32_t) {
     return v;
@@ -47,16 +47,16 @@ HWY_INLINE void divide_integers(T* elements, size_t count, uint32_t divisor) {
       elements[i] = static_cast<T>(static_cast<Wide>(elements[i]) / static_cast<Wide>(divisor));
 }
 
-// Block by block: fold into a stage, divide there, copy to the output.
-template <typename T, class Op>
-HWY_NOINLINE void reduce_divided(const Fold& fold, Store store) {
+// Block by block: sum into a stage, divide there, copy to the output.
+template <typename T>
+HWY_NOINLINE void average(const Fold& fold, Store store) {
   constexpr size_t stage_elements = stage_bytes / sizeof(T);
   alignas(64) T stage[stage_elements];
   const void* inputs[reduce_inputs_max];
   for (size_t i = 0; i < fold.count; i += stage_elements) {
     const size_t count = std::min(stage_elements, fold.count - i), offset = i * sizeof(T);
     for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + offset;
-    fold_cached<IntegerElement<T>, Op>({reinterpret_cast<uint8_t*>(stage), inputs, fold.n_inputs, count, 1});
+    reduce<IntegerElement<std::make_unsigned_t<T>>, Sum>(stage, inputs, fold.n_inputs, count, 1, Store::cached);
     divide_integers(stage, count, fold.divisor);
     if (store == Store::streaming)
       stream_bytes(fold.output + offset, reinterpret_cast<const uint8_t*>(stage), count * sizeof(T));
@@ -67,12 +67,11 @@ HWY_NOINLINE void reduce_divided(const Fold& fold, Store store) {
 }
 
 // A ReduceFunction.
-template <typename T, class Op>
-void reduce_integers(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
-                     Store store) noexcept {
-  if (divisor > 1)
-    return reduce_divided<T, Op>({static_cast<uint8_t*>(output), inputs, n_inputs, count, divisor}, store);
-  reduce<IntegerElement<T>, Op>(output, inputs, n_inputs, count, 1, store);
+template <typename T>
+void sum_integers(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
+                  Store store) noexcept {
+  if (divisor > 1) return average<T>({static_cast<uint8_t*>(output), inputs, n_inputs, count, divisor}, store);
+  reduce<IntegerElement<std::make_unsigned_t<T>>, Sum>(output, inputs, n_inputs, count, 1, store);
 }
 
 struct BitAnd {
@@ -105,16 +104,17 @@ void reduce_bits(void* output, const void* const* inputs, int n_inputs, size_t c
   reduce_bytes<Op>(output, inputs, n_inputs, count * width, store);
 }
 
+// Sums and products have the same bits with a sign and without.
 template <typename T>
 ReduceFunction integers_for(ReduceOp op) {
   switch (op) {
     case ReduceOp::band: return reduce_bits<sizeof(T), BitAnd>;
     case ReduceOp::bor: return reduce_bits<sizeof(T), BitOr>;
     case ReduceOp::bxor: return reduce_bits<sizeof(T), BitXor>;
-    case ReduceOp::prod: return reduce_integers<T, Prod>;
-    case ReduceOp::max: return reduce_integers<T, Max>;
-    case ReduceOp::min: return reduce_integers<T, Min>;
-    default: return reduce_integers<T, Sum>;
+    case ReduceOp::prod: return reduce<IntegerElement<std::make_unsigned_t<T>>, Prod>;
+    case ReduceOp::max: return reduce<IntegerElement<T>, Max>;
+    case ReduceOp::min: return reduce<IntegerElement<T>, Min>;
+    default: return sum_integers<T>;
   }
 }
 

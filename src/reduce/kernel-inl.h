@@ -230,6 +230,17 @@ HWY_INLINE void fold_cached(const Fold& fold) {
     }
 }
 
+// A ReduceFunction, defined below. The loops over a stage and past the caches call it for their parts: one copy of
+// fold_cached for each Element and Op is enough to compile, and a call is nothing beside a part.
+template <class Element, class Op>
+HWY_NOINLINE void reduce(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
+                         Store store) noexcept;
+
+template <class Element, class Op>
+HWY_INLINE void fold_part(const Fold& fold) {
+  reduce<Element, Op>(fold.output, fold.inputs, fold.n_inputs, fold.count, fold.divisor, Store::cached);
+}
+
 // The same fold for the elements [first, first + count), whose inputs' addresses are written to `inputs`.
 template <class Element>
 HWY_INLINE Fold part(const Fold& fold, size_t first, size_t count, const void** inputs) {
@@ -253,7 +264,7 @@ HWY_INLINE void fold_staged(const Fold& fold) {
     count = std::min(count, fold.count - i);
     Fold block = part<Element>(fold, i, count, inputs);
     uint8_t* output = std::exchange(block.output, stage);
-    fold_cached<Element, Op>(block);
+    fold_part<Element, Op>(block);
     stream_bytes(output, stage, count * Element::bytes);
   }
 }
@@ -264,29 +275,29 @@ template <class Element, class Op>
 HWY_INLINE void fold_direct(const Fold& fold) {
   const void* inputs[reduce_inputs_max] = {};
   const size_t past = past_cache_line(fold.output), head = past == 0 ? 0 : (cache_line_bytes - past) / Element::bytes;
-  if (head > 0) fold_cached<Element, Op>(part<Element>(fold, 0, head, inputs));
+  if (head > 0) fold_part<Element, Op>(part<Element>(fold, 0, head, inputs));
   const hn::ScalableTag<typename Element::Lane> d;
   const Fold body = part<Element>(fold, head, fold.count - head, inputs);
   const size_t done = head + fold_fours<Element, Op, Store::streaming>(d, body);
-  if (done < fold.count) fold_cached<Element, Op>(part<Element>(fold, done, fold.count - done, inputs));
+  if (done < fold.count) fold_part<Element, Op>(part<Element>(fold, done, fold.count - done, inputs));
 }
 
 // The count is large: a head never reaches past it.
 template <class Element, class Op>
 HWY_NOINLINE void fold_streaming(const Fold& fold) {
-  if constexpr (Element::bytes < sizeof(typename Element::Lane)) {
-    fold_staged<Element, Op>(fold);
-  } else {
-    if (reinterpret_cast<uintptr_t>(fold.output) % Element::bytes == 0) fold_direct<Element, Op>(fold);
-    else fold_staged<Element, Op>(fold);
+  constexpr bool fills_lanes = Element::bytes == sizeof(typename Element::Lane);
+  bool direct = false;
+  if constexpr (fills_lanes) {
+    direct = reinterpret_cast<uintptr_t>(fold.output) % Element::bytes == 0;
+    if (direct) fold_direct<Element, Op>(fold);
   }
+  if (!direct) fold_staged<Element, Op>(fold);
   hwy::FlushStream();
 }
 
-// A ReduceFunction.
 template <class Element, class Op>
-void reduce(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
-            Store store) noexcept {
+HWY_NOINLINE void reduce(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
+                         Store store) noexcept {
   if (n_inputs == 1 && divisor <= 1) return copy_bytes(output, inputs[0], count * Element::bytes, store);
   const Fold fold{static_cast<uint8_t*>(output), inputs, n_inputs, count, divisor};
   if (store == Store::streaming && count * Element::bytes >= streaming_bytes_min)

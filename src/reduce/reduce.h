@@ -27,8 +27,9 @@ inline constexpr int reduce_inputs_max = 8;
 
 // output[i] = fold(inputs[0][i], …, inputs[n_inputs - 1][i]) / divisor for i < count. 1 <= n_inputs <= 8. With one
 // input and no divisor it copies bit for bit. Any alignment. `output` may be exactly one of the inputs; no other
-// overlap. divisor 0 or 1: none. op avg behaves as sum here: the division is the divisor's. Where a result is a truth
-// value, nothing is divided, but any divisor from 1 on makes it one where there is one input too.
+// overlap. divisor 0 or 1: none; only sum and avg take more, and op avg behaves as sum: the division is the divisor's.
+// Where a result is a truth value, nothing is divided, but any divisor from 1 on makes it one where there is one input
+// too.
 using ReduceFunction = void (*)(void* output, const void* const* inputs, int n_inputs, size_t count, uint32_t divisor,
                                 Store store) noexcept;
 
