@@ -30,7 +30,7 @@ class ReadyEndpoint final : public Endpoint {
     data = place_.data();
     return Status::done;
   }
-  void release() noexcept override {}
+  Status release() noexcept override { return Status::done; }
   const Fault& fault() const noexcept override { return fault_; }
 
  private:

@@ -20,8 +20,8 @@ double elapsed_us(TimeNs begin) { return double(now_ns() - begin) / double(ns_pe
 
 Measurement::Measurement(const Options& options, Rank& rank)
     : options_(options), rank_(rank), means_(meaning(collective_of(options.operation))),
-      send_(options.operation == Operation::barrier ? 0 : options.max_bytes),
-      recv_(options.operation == Operation::barrier ? 0 : options.max_bytes) {}
+      send_(options.operation == Operation::barrier ? 0 : options.max_bytes, options.shared_memory),
+      recv_(options.operation == Operation::barrier ? 0 : options.max_bytes, options.shared_memory) {}
 
 Measurement::Parts Measurement::parts_of(const Case& what) const {
   const size_t me = size_t(rank_.rank());

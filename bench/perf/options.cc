@@ -78,7 +78,6 @@ constexpr std::array refused_table = std::to_array<Refused>({
     {"-g,--ngpus", "1", "buffers are in host memory; use -t for several ranks in a process"},
     {"-G,--cudagraph", "0", "there are no CUDA graphs on host memory"},
     {"-C,--report_cputime", "0", "the time on the host is the time that is always reported"},
-    {"-R,--local_register", "0", "buffers need no registration"},
     {"-N,--run_cycles", "1", "one cycle is measured; call tutti-perf again for more"},
     {"-y,--blocking_coll", "0", "use -z with --stream"},
 });
@@ -87,7 +86,7 @@ constexpr std::array refused_table = std::to_array<Refused>({
 struct Raw {
   std::string operation, min_bytes, max_bytes, step_bytes, factor, sizes, type = "float", op = "sum", root = "0";
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
-  std::string determinism, warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
+  std::string local_register = "0", determinism, warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
   std::array<std::string, refused_table.size()> refused;
   bool bind = false, line_exchange = false, stream = false, percentiles = false;
   std::string json_file, csv_file, plot_file;
@@ -116,6 +115,8 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_flag("--stream", raw.stream, "Enqueue on a host stream instead of calling on the rank's own thread");
   app.add_option("-z,--blocking", raw.blocking, "With --stream, 1: wait for each operation (0)");
   app.add_option("-T,--timeout", raw.timeout, "Deadline of an operation in seconds; 0: the library's");
+  app.add_option("-R,--local_register", raw.local_register,
+                 "1: buffers from tuttiMemAlloc, which ranks of one host read where they lie (0)");
   app.add_option("--determinism", raw.determinism, "bitwise or strict; the library's where not given");
   app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of iterations (greatest of all ranks)");
   app.add_flag("--line-exchange", raw.line_exchange, "First measure how fast two cores exchange a cache line");
@@ -214,6 +215,7 @@ Options understand(const Raw& raw) {
   number("-p", raw.parallel_init, 0, 1);
   options.threads = int(number("-t", raw.threads, 1, 1024));
   options.local = int(number("--local", raw.local, 0, 1024));
+  options.shared_memory = number("-R", raw.local_register, 0, 1) == 1;
   options.blocking = number("-z", raw.blocking, 0, 1) == 1;
   options.timeout_s = int(number("-T", raw.timeout, 0, 1'000'000));
   options.bind = raw.bind, options.line_exchange = raw.line_exchange;

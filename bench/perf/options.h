@@ -58,6 +58,7 @@ struct Options {
   Operation operation = Operation::all_reduce;
   size_t min_bytes = 8, max_bytes = 64 << 20, step_bytes = 0;  // step_bytes 0: by factor
   size_t factor = 2;
+  bool shared_memory = false;  // buffers from tuttiMemAlloc
   std::vector<size_t> sizes;  // where not empty, these and no others
   int iterations = 0;  // 0: chosen for each size
   int warmup = 5;

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include <tutti/tutti.h>
+
 namespace tutti::perf {
 namespace {
 
@@ -164,11 +166,17 @@ size_t count_wrong(std::span<const std::byte> buffer, const Period& period_bytes
   return wrong;
 }
 
-void WatchedBuffer::Free::operator()(std::byte* memory) const { std::free(memory); }
+void WatchedBuffer::Free::operator()(std::byte* memory) const {
+  if (shared) tuttiMemFree(memory);
+  else std::free(memory);
+}
 
-WatchedBuffer::WatchedBuffer(size_t bytes) : bytes_(bytes) {
+WatchedBuffer::WatchedBuffer(size_t bytes, bool shared) : bytes_(bytes), memory_(nullptr, Free{shared}) {
   const size_t whole = (bytes + 2 * margin_bytes + 4095) / 4096 * 4096;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, whole)));
+  void* memory = nullptr;
+  if (!shared) memory = std::aligned_alloc(4096, whole);
+  else if (tuttiMemAlloc(&memory, whole) != tuttiSuccess) throw std::bad_alloc();
+  memory_.reset(static_cast<std::byte*>(memory));
   if (memory_ == nullptr) throw std::bad_alloc();
 }
 

@@ -44,7 +44,8 @@ size_t count_wrong(std::span<const std::byte> buffer, const Period& period_bytes
 class WatchedBuffer {
  public:
   static constexpr size_t margin_bytes = 4096;
-  explicit WatchedBuffer(size_t bytes);
+  // shared: from tuttiMemAlloc. Throws std::bad_alloc.
+  explicit WatchedBuffer(size_t bytes, bool shared = false);
   // The first `bytes` bytes; what follows is watched from now on. bytes must not exceed the size.
   std::span<std::byte> use(size_t bytes);
   // The bytes in use, as they are now.
@@ -54,6 +55,7 @@ class WatchedBuffer {
 
  private:
   struct Free {
+    bool shared = false;
     void operator()(std::byte* memory) const;
   };
   size_t bytes_ = 0, used_ = 0;

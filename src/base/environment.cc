@@ -45,6 +45,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_DETERMINISM", text, "", "bitwise or strict: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
     {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},
+    {"TUTTI_LEND", flag, "1", "0: ranks of one host copy messages also out of memory of tuttiMemAlloc, and never read it in place."},
     {"TUTTI_LOG", text, "warn", "Least severe level that is logged: off, error, warn, info or debug."},
     {"TUTTI_LOG_FILE", text, "", "File that log lines are appended to; unset: standard error."},
     {"TUTTI_RECORD", text, "", "When a communicator fails, its last calls are written to this name with .RANK.json appended."},

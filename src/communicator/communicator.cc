@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "communicator/c_api.h"
 #include "communicator/wait.h"
 #include "reduce/scale.h"
 #include "schedule/collective.h"
@@ -18,6 +19,8 @@ namespace {
 constexpr size_t scratch_alignment = 64;
 // How long a broken data link waits for the control plane to say which rank died.
 constexpr TimeNs verdict_grace_ns = 500 * ns_per_ms;
+// Of smaller calls, no message would be lent.
+constexpr size_t lent_call_bytes_min = size_t{64} << 10;
 // Where no rank knows all sizes, all must choose as for one size.
 constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 
@@ -80,7 +83,13 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
       drive(std::span(&self, 1), [=] { return timeout_ns; }, [&] { return progress(operation); });
   if (result == WaitResult::done) return Code::success;
   if (result == WaitResult::expired) expire(operation, timeout_ns);
+  revoke_lent();
   return failure()->code;
+}
+
+void Communicator::revoke_lent() noexcept {
+  for (Endpoint* endpoint : endpoints_)
+    if (endpoint != nullptr) endpoint->revoke();
 }
 
 // A v-form's input times its scalar: blocks follow each other in memory of their own.
@@ -127,6 +136,16 @@ Request Communicator::with_multiplied_input(const Request& asked) {
   return request;
 }
 
+// Where the call's memory is the library's own, ranks of one host read it where it lies.
+void Communicator::find_regions(Work& work) noexcept {
+  const auto region_of = [](const std::byte* data) -> const LentRegion* {
+    const auto block = data == nullptr ? nullptr : process_memory().find(data, 1);
+    return block == nullptr ? nullptr : &block->region->lent();
+  };
+  work.input_region = region_of(work.input);
+  work.output_region = work.output == work.input ? work.input_region : region_of(work.output);
+}
+
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   try {
     Request multiplied;
@@ -144,6 +163,7 @@ bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
     work.element_bytes = element_bytes(call);
     work.signature = pack(call, request.terms);
     work.layout = request.layout.get();
+    if (work.bytes() >= lent_call_bytes_min) find_regions(work);
     const Meaning& kind = meaning(call.kind);
     if (kind.blocks) {
       const bool is_root = int(call.root) == rank_;

@@ -152,6 +152,9 @@ class Communicator {
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
 
+  // Before an operation that has failed gives its memory back.
+  void revoke_lent() noexcept;
+
   // --- Waiting; see drive() in wait.h.
   const PatiencePolicy& patience() const noexcept { return patience_; }
   TimeNs timeout_ns() const noexcept { return timeout_ns_; }
@@ -204,6 +207,7 @@ class Communicator {
   Demand demand_of(const Request& request) const noexcept;
   std::string describe_call(uint64_t signature) const;
   void reserve_scratch(const Plan& plan);
+  static void find_regions(Work& work) noexcept;
   Request with_multiplied_input(const Request& asked);
   Request with_multiplied_blocks(const Request& asked);
   bool may_repeat(const Request& request) const noexcept;

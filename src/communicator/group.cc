@@ -163,6 +163,8 @@ Outcome CallSet::run() {
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); });
   if (result == WaitResult::done) return {};
   if (result == WaitResult::expired) expire();
+  for (Communicator* member : members_)
+    if (member->failure() != nullptr) member->revoke_lent();
   return first_failure(members_);
 }
 

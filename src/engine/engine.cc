@@ -125,7 +125,7 @@ class Engine::Run {
     }
     inputs[adds.a_place] = work_.input;
     if (bytes > 0) work_.reduce(work_.output, inputs, adds.n_from + 1, work_.count, divisor(adds), Store::cached);
-    for (uint32_t i = 0; i < adds.n_from; ++i) endpoints_[from[i]]->release();
+    if (release_all(adds) != Status::done) return Status::failed;
     channel_.step = 2;
     return Status::done;
   }
@@ -149,7 +149,8 @@ class Engine::Run {
     const bool as_it_lies = fold.dst.count > 0 || divisor(fold) == 0;
     if (fold.n_from == 0 && fold.b.count == 0 && as_it_lies) return move_local(fold, count);
     if (fold.n_from == 1 && fold.a.count == 0 && divisor(fold) == 0) {
-      return fold.n_to == 0 ? receive(fold, bytes) : forward(fold, bytes);
+      if (fold.n_to == 0) return receive(fold, bytes);
+      return bytes < lent_bytes_min ? forward(fold, bytes) : receive_and_send(fold, bytes);
     }
     return fold.dst.count > 0 || count == 0 ? reduce_to_memory(fold, count) : reduce_to_slots(fold, count);
   }
@@ -171,7 +172,8 @@ class Engine::Run {
     return sender(fold, 0).recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
   }
 
-  // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last.
+  // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last. Only what is too small
+  // to be lent: what was lent is not known to be right before it is released.
   Status forward(const Fold& fold, size_t bytes) noexcept {
     const std::byte* message = nullptr;
     const Status arrived = sender(fold, 0).view(bytes, signature(fold), message);
@@ -183,8 +185,18 @@ class Engine::Run {
       copy_bytes(write_at(fold.dst), message, bytes, store(fold));
       channel_.stored = true;
     }
-    if (sent == Status::done) sender(fold, 0).release();
-    return sent;
+    return sent == Status::done ? sender(fold, 0).release() : sent;
+  }
+
+  Status receive_and_send(const Fold& fold, size_t bytes) noexcept {
+    if (!channel_.stored) {
+      const Status received = receive(fold, bytes);
+      if (received != Status::done) return received;
+      channel_.stored = true;
+      channel_.next_in = 1;
+      channel_.bytes_done = 0;
+    }
+    return send_to_all(fold, write_at(fold.dst), bytes);
   }
 
   // The result is stored, so it is reduced in place and sent from there: nothing is held while a receiver is awaited.
@@ -196,7 +208,7 @@ class Engine::Run {
       if (arrived != Status::done) return arrived;
       if (count > 0) fold_all(fold, inputs, result, count, store(fold));
       channel_.stored = true;
-      release_all(fold);
+      if (release_all(fold) != Status::done) return Status::failed;
     }
     return send_to_all(fold, result, count * work_.element_bytes);
   }
@@ -210,8 +222,8 @@ class Engine::Run {
     const Status reserved = reserve_all(fold, bytes);
     if (reserved != Status::done) return reserved;
     if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, Store::cached);
+    if (release_all(fold) != Status::done) return Status::failed;
     commit_all(fold, bytes);
-    release_all(fold);
     return Status::done;
   }
 
@@ -240,8 +252,8 @@ class Engine::Run {
       fold_all(fold, operands_of_block, result, block, store(fold));
       if (slot != nullptr && fold.dst.count > 0) copy_bytes(slot + offset, result, block_bytes, Store::cached);
     }
+    if (release_all(fold) != Status::done) return Status::failed;
     commit_all(fold, bytes);
-    release_all(fold);
     return Status::done;
   }
 
@@ -270,14 +282,23 @@ class Engine::Run {
     for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, signature(fold));
   }
 
+  // Where the region that data lies in is known, and it is not written again, it is lent.
   Status send_to_all(const Fold& fold, const std::byte* data, size_t bytes) noexcept {
     const std::span<const uint32_t> to = plan_.to(fold);
+    const LentRegion* const region = lends_from(fold);
+    const bool lends = region != nullptr && region->holds(data, bytes);
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
-      const Status status =
-          endpoints_[to[channel_.next_out]]->send(data, bytes, signature(fold), channel_.bytes_done);
+      Endpoint& receiver = *endpoints_[to[channel_.next_out]];
+      const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
+                                  : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;
     }
     return Status::done;
+  }
+
+  const LentRegion* lends_from(const Fold& fold) const noexcept {
+    if (!fold.keeps) return nullptr;
+    return fold.source().buffer == Buffer::input ? work_.input_region : work_.output_region;
   }
 
   // Whether the k-th operand is a slice, and which; a second one is only ever the second of two.
@@ -361,8 +382,15 @@ class Engine::Run {
     return message;
   }
 
-  void release_all(const Fold& fold) noexcept {
-    for (const uint32_t peer : plan_.from(fold)) endpoints_[peer]->release();
+  // Before anything that was made of the messages is sent.
+  Status release_all(const Fold& fold) noexcept {
+    const std::span<const uint32_t> from = plan_.from(fold);
+    for (uint32_t i = 0; i < from.size(); ++i) {
+      if (endpoints_[from[i]]->release() == Status::done) continue;
+      channel_.next_in = i;  // who is to blame
+      return Status::failed;
+    }
+    return Status::done;
   }
 
   // Hands everything sent out of this process. A plan often sends to one peer in many steps in a row.
@@ -477,7 +505,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     Run<false>(operation.work_, channel).begin_tile(0);
   }
   operation.exchange_ =
-      small && channels == 1 && !flushes_ && work.custom == nullptr && is_exchange(*work.plan);
+      small && channels == 1 && !operation.channel_[0].flushes && work.custom == nullptr && is_exchange(*work.plan);
 }
 
 // What a channel has beside its share.
@@ -488,7 +516,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   if (work.plan->shape.scratch > 0) {
     channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
   }
-  channel.flushes = flushes_;
+  channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr;
   channel.streams = work.bytes() >= streaming_bytes_min;
   channel.done = false;
 }

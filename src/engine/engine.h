@@ -25,6 +25,8 @@ struct Work {
   const std::byte* input = nullptr;   // may equal output
   std::byte* output = nullptr;
   std::byte* scratch = nullptr;       // scratch_bytes() of it; 64-byte aligned
+  const LentRegion* input_region = nullptr;   // where input lies; null: not in memory that can be lent
+  const LentRegion* output_region = nullptr;  // likewise output
   size_t count = 0;                   // elements of the whole buffer that the plan's chunks divide; of one block
   const Layout* layout = nullptr;     // v-forms only, instead of the next three; outlives the operation
   size_t block_stride = 0;            // blocks only: elements from one block's first to the next one's

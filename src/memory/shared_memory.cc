@@ -30,9 +30,9 @@ size_t host_bytes() noexcept {
 }  // namespace
 
 SharedRegion::SharedRegion(uint64_t number, size_t bytes, bool huge_pages)
-    : number_(number),
-      file_(make_memory_file("tutti-memory", bytes, allocating, "; raise `ulimit -f`")),
-      mapping_(file_.get(), 0, bytes, allocating, "", huge_pages ? huge_page_bytes : 0) {
+    : file_(make_memory_file("tutti-memory", bytes, allocating, "; raise `ulimit -f`")),
+      mapping_(file_.get(), 0, bytes, allocating, "", huge_pages ? huge_page_bytes : 0),
+      lent_{number, mapping_.data(), mapping_.bytes(), file_.get()} {
   if (huge_pages) ::madvise(mapping_.data(), bytes, MADV_HUGEPAGE);  // only a favour
 }
 

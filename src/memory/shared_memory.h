@@ -14,6 +14,7 @@
 
 #include <sys/types.h>
 
+#include "memory/lent_region.h"
 #include "memory/memory_file.h"
 
 namespace tutti {
@@ -24,18 +25,19 @@ class SharedRegion {
   // huge_pages: asked for, and begun at one. Throws Error(system_error).
   SharedRegion(uint64_t number, size_t bytes, bool huge_pages);
 
-  // No other region of this process has, had or will have it.
-  uint64_t number() const noexcept { return number_; }
+  uint64_t number() const noexcept { return lent_.number; }
   int fd() const noexcept { return file_.get(); }
+  // As peers are told of it; lives as long as this.
+  const LentRegion& lent() const noexcept { return lent_; }
   std::byte* data() const noexcept { return mapping_.data(); }
   size_t bytes() const noexcept { return mapping_.bytes(); }
   // Gives the pages back to the system; they read as 0 from then on, in every process.
   void discard(size_t offset, size_t bytes) const noexcept;
 
  private:
-  uint64_t number_;
   Fd file_;
   Mapping mapping_;
+  LentRegion lent_;
 };
 
 // What one allocation holds. Whoever keeps a pointer to it uses its memory, which is not freed meanwhile.

@@ -16,42 +16,52 @@ struct Liveness {
   bool dst_dies = false;  // likewise dst
 };
 
-// Which cells are read later, found from the end of the run back. The output is read at the end, by the caller.
-class LiveCells {
+// A value for each chunk of each buffer.
+template <class T>
+class Cells {
  public:
-  explicit LiveCells(const Shape& shape)
-      : output_(shape.output), input_(shape.input), live_(shape.output + shape.input + shape.scratch, false) {
-    std::fill_n(live_.begin(), output_, true);
-  }
+  explicit Cells(const Shape& shape)
+      : output_(shape.output), input_(shape.input), values_(shape.output + shape.input + shape.scratch) {}
 
-  bool any(const Slice& slice) const {
-    const auto first = live_.begin() + long(at(slice));
-    return std::find(first, first + slice.count, true) != first + slice.count;
+  void set(const Slice& slice, T value) { std::fill_n(at(slice), slice.count, value); }
+  template <class Is>
+  bool any(const Slice& slice, Is is) const {
+    const auto first = const_cast<Cells*>(this)->at(slice);
+    return std::any_of(first, first + slice.count, is);
   }
-  void set(const Slice& slice, bool value) { std::fill_n(live_.begin() + long(at(slice)), slice.count, value); }
 
  private:
-  size_t at(const Slice& slice) const {
+  auto at(const Slice& slice) {
     const size_t base = slice.buffer == Buffer::output ? 0 : slice.buffer == Buffer::input ? output_ : output_ + input_;
-    TUTTI_ASSERT(base + slice.first + slice.count <= live_.size());
-    return base + slice.first;
+    TUTTI_ASSERT(base + slice.first + slice.count <= values_.size());
+    return values_.begin() + long(base + slice.first);
   }
   size_t output_, input_;
-  std::vector<bool> live_;
+  std::vector<T> values_;
 };
 
 std::vector<Liveness> liveness(const Schedule& schedule, const Shape& shape) {
+  // Which cells are read later. The output is read at the end, by the caller.
   std::vector<Liveness> result(schedule.size());
-  LiveCells live(shape);
+  Cells<char> live(shape);
+  live.set(out(0, int(shape.output)), true);
+  const auto is_live = [](char cell) { return cell != 0; };
   for (size_t i = schedule.size(); i-- > 0;) {
     const Step& step = schedule[i];
-    result[i] = {!live.any(step.a), !live.any(step.dst)};
+    result[i] = {!live.any(step.a, is_live), !live.any(step.dst, is_live)};
     live.set(step.dst, false);
     live.set(step.a, true);
     live.set(step.b, true);
     if (step.verb == Verb::finish) live.set(step.dst, true);
   }
   return result;
+}
+
+// Numbers from 1 of the steps that write a cell last.
+Cells<size_t> last_writes(const Schedule& schedule, const Shape& shape) {
+  Cells<size_t> last(shape);
+  for (size_t i = 0; i < schedule.size(); ++i) last.set(schedule[i].dst, i + 1);
+  return last;
 }
 
 // A fold that is still growing, with its peers beside it.
@@ -155,10 +165,15 @@ bool merge(Draft& draft, const Step& step, const Liveness& liveness, bool blocks
   return false;
 }
 
-void append(Plan& plan, Draft& draft) {
+// The draft ends with step number `steps_done` of the schedule.
+void append(Plan& plan, Draft& draft, const Cells<size_t>& last_writes, size_t steps_done) {
   // A message that is only passed on is stored all the same: the step's slices say how large it is.
   if (draft.dst_dies && draft.fold.a.count > 0) draft.fold.dst = {};
   if (draft.empty()) return;
+  const Slice& source = draft.fold.source();
+  const bool sent_as_it_lies = draft.fold.dst.count > 0 || (draft.only_local() && !draft.fold.finish);
+  draft.fold.keeps = !draft.to.empty() && sent_as_it_lies && source.buffer != Buffer::scratch &&
+                     !last_writes.any(source, [&](size_t write) { return write > steps_done; });
   draft.fold.peers = uint32_t(plan.peers.size());
   draft.fold.n_from = uint16_t(draft.from.size());
   draft.fold.n_to = uint16_t(draft.to.size());
@@ -195,21 +210,22 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
   const Schedule& schedule = in_place ? renamed : recorded;
   const auto number = [&](size_t i) { return in_place ? numbers[i] : uint32_t(i); };
   const std::vector<Liveness> live = liveness(schedule, shape);
+  const Cells<size_t> written = last_writes(schedule, shape);
   Plan plan{algorithm, shape, shape.message, {}, {}};
   plan.shape.scratch = 0;
   Draft draft;
   uint32_t first_step = 0;  // of the draft
-  const auto end_draft = [&] {
-    append(plan, draft);
+  const auto end_draft = [&](size_t steps_done) {
+    append(plan, draft, written, steps_done);
     if (first_steps != nullptr && first_steps->size() < plan.steps.size()) first_steps->push_back(first_step);
   };
   for (size_t i = 0; i < schedule.size(); ++i) {
     if (merge(draft, schedule[i], live[i], shape.blocks)) continue;
-    end_draft();
+    end_draft(i);
     draft = draft_of(schedule[i], live[i]);
     first_step = number(i);
   }
-  end_draft();
+  end_draft(schedule.size());
   return plan;
 }
 

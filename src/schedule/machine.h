@@ -93,6 +93,7 @@ class Machine {
  private:
   struct Rank {
     std::vector<Cell> cells;  // output, then input (out of place only), then scratch
+    std::vector<bool> lent;   // of these, in this run: a peer may read them where they lie, at any time
     size_t step = 0;
     int run = 0;
     bool queued = false;
@@ -149,6 +150,7 @@ class Machine {
     state.step = 0;
     const uint32_t input_at = options_.in_place ? 0 : shape_.output;
     state.cells.assign(input_at + std::max(shape_.input, options_.in_place ? shape_.output : 0) + shape_.scratch, {});
+    state.lent.assign(programs_.plans.empty() ? 0 : state.cells.size(), false);
     const Part part = meaning_.input_of(rank == root_);
     for (uint32_t c = 0; c < shape_.input; ++c) {
       if (!holds(part, rank, c)) continue;
@@ -183,6 +185,9 @@ class Machine {
   // Where a step writes: scratch, or output that is the caller's to get back.
   Cell* target(uint32_t rank, const Slice& slice) {
     Cell* const at = cells(rank, slice);
+    for (size_t i = size_t(at - ranks_[rank].cells.data()), left = ranks_[rank].lent.empty() ? 0 : slice.count; left > 0;
+         ++i, --left)
+      if (ranks_[rank].lent[i]) wrong(rank, -1, fmt::format("writes {}, which it has lent", to_text(slice)));
     if (slice.buffer == Buffer::input)
       wrong(rank, int(slice.first), fmt::format("{} is not its to write", to_text(slice)));
     if (slice.buffer == Buffer::scratch) return at;
@@ -433,7 +438,13 @@ class Machine {
     if (fold.dst.count > 0) std::copy(sums_.begin(), sums_.end(), target(rank, fold.dst));
     for (uint32_t peer : from) pop(rank, peer);
     for (uint32_t peer : to) push(rank, peer, sums_.data(), named.count);
+    if (fold.keeps) lend(rank, fold.source());
     return true;
+  }
+
+  void lend(uint32_t rank, const Slice& slice) {
+    const auto first = ranks_[rank].lent.begin() + (cells(rank, slice) - ranks_[rank].cells.data());
+    std::fill_n(first, slice.count, true);
   }
 
   Cell fold_one(uint32_t rank, const Fold& fold, const Slice& named, uint32_t i) const {

@@ -28,7 +28,10 @@ struct Fold {
   uint16_t a_place = 0;
   bool finish = false;
   Slice b;
+  bool keeps = false;  // what it sends lies in the caller's memory, and no later step of the run writes there
 
+  // What its messages are sent from, once the step is done.
+  constexpr const Slice& source() const { return dst.count > 0 ? dst : a; }
   // Messages and slices that it joins.
   constexpr uint32_t operands() const { return n_from + (a.count > 0 ? 1u : 0u) + (b.count > 0 ? 1u : 0u); }
 

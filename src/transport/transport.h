@@ -19,6 +19,7 @@
 
 #include "base/cpu.h"
 #include "base/status.h"
+#include "memory/lent_region.h"
 
 namespace tutti {
 
@@ -55,6 +56,9 @@ struct Watch {
   }
 };
 
+// No message that is smaller is ever lent: a copy costs less than the sender's waiting at its end.
+inline constexpr size_t lent_bytes_min = 32 * 1024;
+
 // One peer on one channel.
 class Endpoint {
  public:
@@ -66,15 +70,27 @@ class Endpoint {
   // is taken (the memory may change). A message of 0 bytes is a message. Call again with the same arguments.
   virtual Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept = 0;
 
+  // As send, of a slice of `region`. The transport may let the peer read it where it lies, so it must keep its content
+  // until flush() says done, or revoke() was called.
+  virtual Status lend([[maybe_unused]] const LentRegion& region, const std::byte* data, size_t bytes,
+                      uint64_t signature, size_t& bytes_done) noexcept {
+    return send(data, bytes, signature, bytes_done);
+  }
+
+  // Gives up this endpoint: from now on, no peer takes what was lent and not yet read. For who must return the memory to
+  // its owner though the operation has failed.
+  virtual void revoke() noexcept {}
+
   // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes > 64; null:
   // again, or failed (see fault()). Asking twice gives the same place. A send may not come between reserve and commit.
   virtual std::byte* reserve(size_t bytes) noexcept = 0;
   // Sends what was produced into the reserved place.
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
 
-  // done: everything sent so far is out of this process's hands (in shared memory, or in the kernel).
+  // done: everything sent so far is out of this process's hands (in shared memory, or in the kernel), and nobody reads
+  // any more what was lent.
   virtual Status flush() noexcept = 0;
-  // False: whatever is sent is out of this process's hands at once, and flush() need not be called.
+  // False: whatever is sent is out of this process's hands at once, and only lending needs flush().
   virtual bool stages() const noexcept { return true; }
 
   // --- Receiving. A message is received either into the caller's memory, or viewed where it lies.
@@ -85,7 +101,8 @@ class Endpoint {
   // done: `data` points at the whole next message, readable until release(); 64-byte aligned where bytes > 64.
   // Asking twice gives the same place. A recv may not come between view and release.
   virtual Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept = 0;
-  virtual void release() noexcept = 0;
+  // failed: the sender revoked what was viewed, so it may have changed meanwhile and is worth nothing.
+  virtual Status release() noexcept = 0;
   // What the next message's arrival can be seen at, by plain looking.
   virtual Watch watch() const noexcept { return {}; }
 

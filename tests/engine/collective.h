@@ -163,6 +163,7 @@ inline SimulatedOptions network_of(const CollectiveCase& c) {
   options.channels = c.channels;
   options.slots = c.slots;
   options.message_bytes_max = c.message_bytes_max;
+  options.lent_bytes_min = 0;
   options.seed = c.seed;
   options.short_probability = c.short_probability;
   options.delay_ns_max = c.delay_ns_max;
@@ -179,7 +180,8 @@ class CollectiveBuffers {
         block_bytes_(c.count * width_of(c)),
         places_(size_t(c.n)),
         memory_(size_t(c.n)),
-        scratch_(size_t(c.n)) {
+        scratch_(size_t(c.n)),
+        regions_(size_t(c.n)) {
     fill();
     for (int rank = 0; rank < c.n; ++rank) lay_out(rank);
     expect();
@@ -202,6 +204,10 @@ class CollectiveBuffers {
     } else if (means_.blocks) {
       work.input_first = place.input == Part::own ? uint32_t(rank) : 0;
       work.output_first = place.output == Part::own ? uint32_t(rank) : 0;
+    }
+    if (case_.seed % 2 == 1) {  // half of the cases lend
+      regions_[size_t(rank)] = {uint64_t(rank), memory, memory_[size_t(rank)].size(), -1};
+      work.input_region = work.output_region = &regions_[size_t(rank)];
     }
     work.block_stride = means_.blocks ? case_.count : 0;
     scratch_[size_t(rank)].resize(engine.scratch_bytes(plan, case_.channels) / 64 + 1);
@@ -340,6 +346,7 @@ class CollectiveBuffers {
   std::vector<std::vector<uint8_t>> inputs_;
   std::vector<std::vector<std::byte>> memory_, before_, expected_;
   std::vector<std::vector<Line>> scratch_;
+  std::vector<LentRegion> regions_;
 };
 
 // Runs it with everybody alive. Empty where all is right.

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "memory/memory_file.h"
 #include "sanitizer.h"
 #include "transport/traffic.h"
 
@@ -100,6 +101,34 @@ TEST_P(TransportConformance, DeliversMessagesOfEverySize) {
     EXPECT_EQ(sent_bytes, bytes);
     EXPECT_EQ(received_bytes, bytes);
     ASSERT_EQ(sent, received) << bytes << " bytes";
+  }
+}
+
+// Whether it is copied or read where it lies: the message is what was lent, and from flush's done on the memory is the
+// sender's again.
+TEST_P(TransportConformance, LentMemoryMayChangeOnceItIsFlushed) {
+  connect(2, 1);
+  const Fd file = make_memory_file("test", 8 << 20, "test");
+  const Mapping memory(file.get(), 0, 8 << 20, "test");
+  const LentRegion region{1, memory.data(), memory.bytes(), file.get()};
+  for (uint64_t i = 0; i < 50; ++i) {
+    const size_t bytes = i % 3 == 0 ? bytes_max_ : i % 3 == 1 ? bytes_max_ / 2 + i : i;
+    const std::vector<std::byte> sent = data_of(bytes, i + 1);
+    std::byte* const place = memory.at(i * 12'345);
+    std::memcpy(place, sent.data(), bytes);
+    std::vector<std::byte> received(bytes);
+    size_t lent_bytes = 0, received_bytes = 0;
+    Status lending = Status::again;
+    const Status receiving = settle([&] {
+      if (lending == Status::again) lending = endpoint(0, 1).lend(region, place, bytes, i, lent_bytes);
+      if (lending == Status::done && endpoint(0, 1).flush() == Status::done) std::memset(place, 0xee, bytes);
+      return endpoint(1, 0).recv(received.data(), bytes, i, received_bytes);
+    });
+    ASSERT_EQ(lending, Status::done);
+    ASSERT_EQ(receiving, Status::done);
+    EXPECT_EQ(lent_bytes, bytes);
+    ASSERT_EQ(received, sent) << bytes << " bytes";
+    ASSERT_EQ(settle([&] { return endpoint(0, 1).flush(); }), Status::done);
   }
 }
 

@@ -360,7 +360,7 @@ struct Meeting {
     const std::array<ShmToken, 2> tokens{listeners[0].token, listeners[1].token};
     const auto run = [&](int rank) {
       const ShmCandidate candidate{1 - rank, tokens[size_t(1 - rank)]};
-      const ShmHandshake handshake{rank == 0 ? key0 : key1, rank, inbox.get(), doorbell.fd(), now_ns() + timeout_ns,
+      const ShmHandshake handshake{rank == 0 ? key0 : key1, rank, inbox.get(), doorbell.fd(), doorbell.fd(), now_ns() + timeout_ns,
                                    [] {}};
       reached[size_t(rank)] =
           exchange_inboxes(std::move(listeners[size_t(rank)]), {&candidate, 1}, handshake)[0].inbox.valid();
@@ -419,7 +419,7 @@ TEST(ShmHandshake, APeerThatNeverComesIsATimeoutThatNamesIt) {
   Meeting meeting;
   const ShmCandidate candidate{7, meeting.listeners[1].token};
   const Key key{};
-  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), now_ns() + 50 * ns_per_ms, [] {}};
+  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), meeting.doorbell.fd(), now_ns() + 50 * ns_per_ms, [] {}};
   try {
     exchange_inboxes(std::move(meeting.listeners[0]), {&candidate, 1}, handshake);
     FAIL();
@@ -433,7 +433,7 @@ TEST(ShmHandshake, APeerThatCannotBeReachedIsNoError) {
   Meeting meeting;
   const ShmCandidate candidate{1, ShmToken{}};
   const Key key{};
-  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), now_ns() + ns_per_s, [] {}};
+  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), meeting.doorbell.fd(), now_ns() + ns_per_s, [] {}};
   EXPECT_FALSE(exchange_inboxes(std::move(meeting.listeners[0]), {&candidate, 1}, handshake)[0].inbox.valid());
 }
 

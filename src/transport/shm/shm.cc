@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/membarrier.h>
+#include <sodium.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -37,10 +38,12 @@ struct Hello {
   uint64_t slot_bytes = 0;
   int32_t slots = 0;
   uint32_t membarrier = 0;  // 1: this process answers to others' membarriers
+  uint32_t pid = 0;
+  uint64_t process = 0;     // random, the same for all ranks of a process and for what it forks
   ShmToken token{};
   std::array<char, 40> boot_id{};
 };
-static_assert(sizeof(Hello) == 80);
+static_assert(sizeof(Hello) == 96);
 
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
 // FIFOs of all channels and, from a page's start, their bulk areas.
@@ -66,6 +69,15 @@ std::array<char, 40> boot_id() {
   const Fd file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   if (file.valid() && ::read(file.get(), id.data(), 36) != 36) id = {};
   return id;
+}
+
+uint64_t process_number() {
+  static const uint64_t number = [] {
+    uint64_t random = 0;
+    randombytes_buf(&random, sizeof random);
+    return random;
+  }();
+  return number;
 }
 
 // For the sentences of errors.
@@ -122,9 +134,15 @@ class ShmTransport final : public Transport {
   struct Peer {
     Mapping header, part;
     Fd doorbell;
+    std::unique_ptr<ShmLender> lender;
+    bool same_process;
   };
   void add(int peer, Peer mapped, std::byte* own_part, const InboxLayout& layout) {
     ShmLink link;
+    link.peer = peer;
+    link.same_process = mapped.same_process;
+    link.lender = mapped.lender.get();
+    link.borrower = &borrower_;
     link.peer_sleeping = &reinterpret_cast<ShmInboxHeader*>(mapped.header.at(0))->sleeping;
     link.peer_doorbell = mapped.doorbell.get();
     link.lines = uint32_t(layout.lines);
@@ -141,6 +159,7 @@ class ShmTransport final : public Transport {
     peers_.push_back(std::move(mapped));
   }
   std::byte* inbox(size_t at) const { return inbox_.at(at); }
+  int mailbox_fd() const { return borrower_.mailbox_fd(); }
 
  private:
   int size_;
@@ -150,6 +169,7 @@ class ShmTransport final : public Transport {
   bool locked_;
   std::atomic<uint32_t>* sleeping_;
   Mapping inbox_;
+  ShmBorrower borrower_;
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<ShmEndpoint>> endpoints_;
 };
@@ -237,6 +257,8 @@ class Builder {
     hello.slots = options_.slots;
     hello.slot_bytes = options_.slot_bytes;
     hello.token = listener_.token;
+    hello.pid = uint32_t(::getpid());
+    hello.process = process_number();
     for (const Bytes& theirs : gather(std::as_bytes(std::span(&hello, 1)))) {
       hellos_.emplace_back();
       std::memcpy(&hellos_.back(), theirs.data(), sizeof(Hello));
@@ -293,7 +315,8 @@ class Builder {
     const auto check = [this] {
       if (const Verdict* verdict = bootstrap_.verdict()) throw Error(verdict->code, verdict->sentence);
     };
-    const ShmHandshake handshake{bootstrap_.key(), bootstrap_.rank(), inbox.get(), doorbell_fd, deadline_, check};
+    const ShmHandshake handshake{bootstrap_.key(), bootstrap_.rank(),        inbox.get(), doorbell_fd,
+                                 transport_->mailbox_fd(), deadline_, check};
     std::vector<ShmGift> gifts = exchange_inboxes(std::move(listener_), candidates, handshake);
     gifts_.resize(group_.size());
     for (size_t i = 0, next = 0; i < group_.size(); ++i) {
@@ -309,9 +332,16 @@ class Builder {
     check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
     ShmTransport::Peer peer{Mapping(inbox, 0, header_bytes, about, smaller_slots),
                             Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes(), about, smaller_slots),
-                            std::move(gift.doorbell)};
+                            std::move(gift.doorbell),
+                            options_.lends ? std::make_unique<ShmLender>(std::move(gift.mailbox), bootstrap_.rank()) : nullptr,
+                            same_process(group_[member])};
     peer.part.touch(0, layout_.fifos_bytes());
     transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);
+  }
+
+  bool same_process(int rank) const {
+    const Hello &mine = hellos_[size_t(bootstrap_.rank())], &theirs = hellos_[size_t(rank)];
+    return options_.one_process && mine.process == theirs.process && mine.pid == theirs.pid;
   }
 
   Bootstrap& bootstrap_;
@@ -334,6 +364,7 @@ class Builder {
 
 ShmOptions shm_options_from_environment() {
   ShmOptions options;
+  options.lends = environment_flag("TUTTI_LEND");
   if (const auto bytes = environment_bytes("TUTTI_SHM_SLOT_BYTES")) options.slot_bytes = *bytes;
   try {
     check_options(options);

@@ -21,6 +21,8 @@ struct ShmOptions {
   int slots = 4;                   // per FIFO: a power of two, 2 to shm_slots_max; the least of all ranks holds
   TimeNs timeout_ns = 300 * ns_per_s;  // of the connecting
   bool membarrier = true;          // false: as on a kernel without it; publishing costs a locked instruction then
+  bool lends = true;               // false: what is lent by this rank is copied
+  bool one_process = true;         // false: ranks of one process lend to each other as those of different ones do
   Doorbell* doorbell = nullptr;    // outlives the transport; null: it has one of its own
 };
 
@@ -31,7 +33,7 @@ inline constexpr size_t shm_slot_bytes_max = size_t{1} << 30;
 // slots, and then smaller ones (down to 16 KiB), to keep to it. Memory that no message has touched costs nothing.
 inline constexpr size_t shm_host_bytes_max = size_t{1} << 30;
 
-// slot_bytes as TUTTI_SHM_SLOT_BYTES says. Throws Error(invalid_usage).
+// slot_bytes as TUTTI_SHM_SLOT_BYTES says, lends as TUTTI_LEND. Throws Error(invalid_usage).
 ShmOptions shm_options_from_environment();
 
 // Collective over all ranks of the bootstrap. Peers that share this rank's host are found by trying: those behind a

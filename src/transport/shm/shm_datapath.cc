@@ -47,7 +47,11 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       out_bulk_(link.out_bulk),
       in_bulk_(link.in_bulk),
       slot_bytes_(link.slot_bytes),
-      slots_(link.slots) {}
+      slots_(link.slots),
+      peer_(link.peer),
+      same_process_(link.same_process),
+      lender_(link.lender),
+      borrower_(link.borrower) {}
 
 Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   if (bytes > shm_inline_bytes_max || failed_ || sent_ == sent_limit_) [[unlikely]]
@@ -71,6 +75,34 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   return Status::done;
 }
 
+// The line alone is sent, and says where the message lies.
+Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
+                         size_t& bytes_done) noexcept {
+  if (!may_lend(region, bytes)) return send(data, bytes, signature, bytes_done);
+  if (failed_) return Status::failed;
+  if (!may_send_line()) return Status::again;
+  ShmLine& line = out_line();
+  const ShmLentSlice slice{region.number, uint64_t(data - region.begin), data};
+  std::memcpy(line.payload, &slice, sizeof slice);
+  lent_until_ = sent_ + 1;
+  publish(line, bytes | shm_lent_bit, signature);
+  bytes_done = bytes;
+  return Status::done;
+}
+
+bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
+  if (lender_ == nullptr || bytes < lent_bytes_min || bytes > slot_bytes_) return false;
+  return same_process_ || lender_->tell(region);
+}
+
+Status ShmEndpoint::flush() noexcept {
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  const auto lent = [this] { return int32_t(lent_until_ - (sent_ - in_flight())) > 0; };
+  if (!lent()) return Status::done;
+  look_for_credit(sent_ - lent_until_ + 1);
+  return lent() ? Status::again : Status::done;
+}
+
 std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
   if (bytes > slot_bytes_) too_large(bytes);
   if (failed_) return nullptr;
@@ -86,9 +118,9 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   if (bytes <= shm_inline_bytes_max) {
     copy_small(data, line.payload, bytes);
   } else {
-    std::memcpy(data, in_slot(), bytes);
+    std::memcpy(data, in_bulk(line), bytes);
   }
-  release();
+  if (release() != Status::done) return Status::failed;
   bytes_done = bytes;
   return Status::done;
 }
@@ -96,23 +128,69 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
-  data = bytes <= shm_inline_bytes_max ? line.payload : in_slot();
+  data = bytes <= shm_inline_bytes_max ? line.payload : in_bulk(line);
   return Status::done;
 }
 
-void ShmEndpoint::release() noexcept {
+Status ShmEndpoint::release() noexcept {
+  if (borrowed_ != nullptr) [[unlikely]] {
+    if (release_borrowed() != Status::done) return Status::failed;
+  }
   ++received_;
   in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
   if (look_after_store(in_->starved) != 0) [[unlikely]] wake_peer();
+  return Status::done;
+}
+
+// Whoever revokes says so before the memory changes. So if nothing is said after it was read, it had not changed.
+Status ShmEndpoint::release_borrowed() noexcept {
+  borrowed_ = nullptr;
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in revoke
+  if (in_->starved.load(std::memory_order_relaxed) != shm_revoked) return Status::done;
+  fault_.kind = FaultKind::closed;
+  failed_ = true;
+  return Status::failed;
+}
+
+void ShmEndpoint::revoke() noexcept {
+  failed_ = true;
+  if (fault_.kind == FaultKind::none) fault_.kind = FaultKind::closed;
+  out_->starved.store(shm_revoked, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in release_borrowed
 }
 
 // Is the next message here, and the one that is expected?
 inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
   if (line.sequence.load(std::memory_order_acquire) != received_ + 1)  // pairs with the store in publish
     return failed_ ? Status::failed : Status::again;
-  if (line.signature != signature || line.bytes != bytes || failed_) [[unlikely]] return mismatch(line);
+  if (line.signature != signature || line.bytes != bytes || failed_) [[unlikely]]
+    return unusual(line, bytes, signature);
   take_credit(line.consumed);
   return Status::done;
+}
+
+// A message that was lent, another than is expected, or none since this endpoint has failed.
+[[gnu::noinline]] Status ShmEndpoint::unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
+  if (failed_) return Status::failed;
+  if (line.bytes == (bytes | shm_lent_bit) && line.signature == signature) {
+    if (borrow(line, bytes)) {
+      take_credit(line.consumed);
+      return Status::done;
+    }
+    fault_ = {FaultKind::system, borrower_->error_number(), 0, bytes};
+  } else {
+    fault_ = {FaultKind::mismatch, 0, line.signature, line.bytes & ~shm_lent_bit};
+  }
+  failed_ = true;
+  return Status::failed;
+}
+
+// Finds out where a lent message lies.
+bool ShmEndpoint::borrow(const ShmLine& line, size_t bytes) noexcept {
+  ShmLentSlice slice;
+  std::memcpy(&slice, line.payload, sizeof slice);
+  borrowed_ = same_process_ ? slice.address : borrower_->find(peer_, slice, bytes);
+  return borrowed_ != nullptr;
 }
 
 inline void ShmEndpoint::publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept {
@@ -151,15 +229,9 @@ bool ShmEndpoint::look_for_credit(uint32_t in_flight_max) noexcept {
   const bool starved = in_flight() >= in_flight_max;
   if (starved != starved_) {
     starved_ = starved;
-    out_->starved.exchange(starved ? 1 : 0, std::memory_order_acq_rel);  // pairs with look_after_store
+    out_->starved.exchange(starved ? shm_starved : 0, std::memory_order_acq_rel);  // pairs with look_after_store
   }
   return !starved;
-}
-
-Status ShmEndpoint::mismatch(const ShmLine& line) noexcept {
-  if (!failed_) fault_ = {FaultKind::mismatch, 0, line.signature, line.bytes};
-  failed_ = true;
-  return Status::failed;
 }
 
 void ShmEndpoint::too_large(size_t bytes) noexcept {

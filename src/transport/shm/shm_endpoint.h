@@ -1,7 +1,7 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
 // A FIFO has lines of 64 bytes, and a few slots for bulk. A small message is a line and nothing else: one line written,
-// one line read. A larger one lies in a slot, and its line tells of it. There are more lines than slots, so that a sender
+// one line read. A larger one lies in a slot, or in the sender's own memory, and its line tells of it. There are more lines than slots, so that a sender
 // of small messages gets far ahead before it must wait for a receiver that is not running. Every line has one writer. A
 // sender's claim to lines and slots (its credit) comes back with the messages of the other direction, so that an exchange
 // never reads the receiver's credit line.
@@ -12,11 +12,19 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "transport/shm/shm_lending.h"
 #include "transport/transport.h"
 
 namespace tutti {
 
 inline constexpr size_t shm_inline_bytes_max = 40;
+
+// A message that lies in the sender's own memory has this bit in its line's `bytes`, and a ShmLentSlice as payload.
+inline constexpr uint32_t shm_lent_bit = 0x8000'0000;
+static_assert(sizeof(ShmLentSlice) <= shm_inline_bytes_max);
+
+// Values of ShmFifo::starved.
+inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
 
 // Written by the sender. Message number k (from 1) has line (k - 1) mod lines and, if it is large, slot (k - 1) mod slots.
 struct alignas(64) ShmLine {
@@ -38,7 +46,8 @@ struct ShmFifo {
   };
   // Messages consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
   alignas(128) std::atomic<uint32_t> consumed;
-  // 1 while the sender waits for credit. Written by the sender, read by the receiver when it gives credit.
+  // 1 while the sender waits for credit, 2 once it has revoked what it lent. Written by the sender, read by the receiver
+  // when it gives credit.
   alignas(128) std::atomic<uint32_t> starved;
 
   Place* lines() noexcept { return reinterpret_cast<Place*>(this + 1); }
@@ -62,6 +71,10 @@ struct ShmLink {
   uint32_t slots = 2;               // a power of two, at most as many
   size_t slot_bytes = 4096;
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
+  int peer = -1;
+  bool same_process = false;        // the peer's addresses are this rank's too
+  ShmLender* lender = nullptr;      // null: nothing is lent to this peer
+  ShmBorrower* borrower = nullptr;
 };
 
 // Data path. Numbers of messages wrap at 2^32.
@@ -70,13 +83,16 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   explicit ShmEndpoint(const ShmLink& link);
 
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
+              size_t& bytes_done) noexcept override;
+  void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
-  Status flush() noexcept override { return fault_.kind == FaultKind::none ? Status::done : Status::failed; }
+  Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
-  void release() noexcept override;
+  Status release() noexcept override;
   Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
   const Fault& fault() const noexcept override { return fault_; }
 
@@ -84,6 +100,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_for_credit(mask_ + 1); }
   bool may_send_bulk() noexcept { return in_flight() < slots_ || look_for_credit(slots_); }
   bool look_for_credit(uint32_t in_flight_max) noexcept;
+  bool may_lend(const LentRegion& region, size_t bytes) noexcept;
+  Status release_borrowed() noexcept;
+  bool borrow(const ShmLine& line, size_t bytes) noexcept;
   // Messages sent that the peer has not consumed, as far as is known here.
   uint32_t in_flight() const noexcept { return sent_ + mask_ + 1 - sent_limit_; }
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
@@ -92,13 +111,17 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t look_after_store(std::atomic<uint32_t>& flag) noexcept;
   void wake_peer() noexcept;
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
-  Status mismatch(const ShmLine& line) noexcept;
+  Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
   std::byte* out_slot() noexcept { return out_bulk_ + (sent_ & (slots_ - 1)) * slot_bytes_; }
   const std::byte* in_slot() const noexcept { return in_bulk_ + (received_ & (slots_ - 1)) * slot_bytes_; }
+  // Of a message that is not inline.
+  const std::byte* in_bulk(const ShmLine& line) const noexcept {
+    return (line.bytes & shm_lent_bit) != 0 ? borrowed_ : in_slot();
+  }
 
   // The first two lines of this object are all that a small message touches here.
   ShmFifo::Place* out_lines_;
@@ -118,6 +141,12 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   std::byte* in_bulk_;
   size_t slot_bytes_;
   uint32_t slots_;
+  uint32_t lent_until_ = 0;              // messages before this one may lie in memory that is lent
+  const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent
+  int peer_;
+  bool same_process_;
+  ShmLender* lender_;
+  ShmBorrower* borrower_;
   Fault fault_;
 };
 

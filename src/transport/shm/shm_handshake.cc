@@ -97,8 +97,8 @@ Got receive_packet(int fd, Packet& packet) {
   return n < 0 && (errno == EAGAIN || errno == EINTR) ? Got::nothing : Got::broken;
 }
 
-bool send_gift(int fd, const GiftNote& note, int inbox_fd, int doorbell_fd) {
-  const int fds[2] = {inbox_fd, doorbell_fd};
+bool send_gift(int fd, const GiftNote& note, const ShmHandshake& handshake) {
+  const int fds[3] = {handshake.inbox_fd, handshake.doorbell_fd, handshake.mailbox_fd};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
   iovec part{const_cast<GiftNote*>(&note), sizeof note};
   msghdr message{};
@@ -117,7 +117,7 @@ bool send_gift(int fd, const GiftNote& note, int inbox_fd, int doorbell_fd) {
 }
 
 Got receive_gift(int fd, GiftNote& note, ShmGift& gift) {
-  int fds[2] = {-1, -1};
+  int fds[3] = {-1, -1, -1};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
   iovec part{&note, sizeof note};
   msghdr message{};
@@ -131,13 +131,13 @@ Got receive_gift(int fd, GiftNote& note, ShmGift& gift) {
   size_t count = 0;
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
     count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    std::memcpy(fds, CMSG_DATA(header), std::min(count, size_t{2}) * sizeof(int));
+    std::memcpy(fds, CMSG_DATA(header), std::min(count, size_t{3}) * sizeof(int));
   }
-  gift = {Fd(fds[0]), Fd(fds[1])};
+  gift = {Fd(fds[0]), Fd(fds[1]), Fd(fds[2])};
   // A process at its limit of descriptors receives the packet without them, or with fewer.
   if (n == ssize_t(sizeof note) && (message.msg_flags & MSG_CTRUNC) != 0)
     refuse("cannot receive the descriptors of a peer's memory", EMFILE);
-  return n == ssize_t(sizeof note) && count == 2 ? Got::packet : Got::broken;
+  return n == ssize_t(sizeof note) && count == 3 ? Got::packet : Got::broken;
 }
 
 // One run of the handshake.
@@ -283,7 +283,7 @@ class Exchange {
     if (peer == peers_.end() || peer->served) return;
     const unsigned char comes = peer->stage == Stage::unreachable ? 0 : 1;
     const GiftNote note{mac_of(handshake_.key, 's', proof.rank, me, visitor.nonce, proof.nonce, comes), comes};
-    peer->served = send_gift(fd.get(), note, handshake_.inbox_fd, handshake_.doorbell_fd);
+    peer->served = send_gift(fd.get(), note, handshake_);
     peer->visit = std::move(fd);
   }
 

@@ -29,10 +29,11 @@ struct ShmCandidate {
   ShmToken token;
 };
 
-// What a rank gives to each peer: descriptors of its inbox and of its doorbell.
+// What a rank gives to each peer: descriptors of its inbox, of its doorbell and of its mailbox.
 struct ShmGift {
   Fd inbox;
   Fd doorbell;
+  Fd mailbox;
 };
 
 struct ShmHandshake {
@@ -40,6 +41,7 @@ struct ShmHandshake {
   int rank;
   int inbox_fd;
   int doorbell_fd;
+  int mailbox_fd;
   TimeNs deadline;
   std::function<void()> check;  // called several times a second; throws to end the handshake
 };

@@ -20,10 +20,13 @@ struct Message {
   size_t bytes = 0;
   uint64_t signature = 0;
   TimeNs readable_at = 0;
+  const std::byte* lent = nullptr;  // not null: the message lies there, and is looked at as late as can be
 
+  const std::byte* readable() { return lent != nullptr ? lent : data(); }
   std::byte* data() { return reinterpret_cast<std::byte*>(lines.data()); }
   void resize(size_t size) {
     bytes = size;
+    lent = nullptr;
     if (lines.size() * sizeof(Line) < size || lines.empty()) lines.resize(size / sizeof(Line) + 1);
   }
 };
@@ -36,8 +39,11 @@ struct SimulatedNetwork::Link {
   std::vector<Message> slots;
   uint64_t sent = 0;      // messages; the next is written to slot sent % slots
   uint64_t released = 0;  // messages; the next is read from slot released % slots
+  bool revoked = false;     // what was lent is worth nothing
+  uint64_t lent_until = 0;  // nothing is lent once so many are released
   TimeNs last_readable_at = 0;
 
+  bool returned() const { return released >= lent_until; }
   bool full() const { return sent - released == slots.size(); }
   bool empty() const { return sent == released; }
   Message& writing() { return slots[sent % slots.size()]; }
@@ -67,6 +73,23 @@ class SimulatedEndpoint final : public Endpoint {
     return Status::done;
   }
 
+  Status lend(const LentRegion&, const std::byte* data, size_t bytes, uint64_t signature,
+              size_t& bytes_done) noexcept override {
+    if (bytes < network_.options_.lent_bytes_min) return send(data, bytes, signature, bytes_done);
+    if (!may_send()) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
+    if (network_.stumbles(rank_)) return Status::again;
+    out_.writing().lent = data;
+    out_.lent_until = out_.sent + 1;
+    bytes_done = bytes;
+    commit(bytes, signature);
+    return Status::done;
+  }
+
+  void revoke() noexcept override {
+    out_.revoked = true;
+    fault_.kind = FaultKind::closed;
+  }
+
   std::byte* reserve(size_t bytes) noexcept override {
     if (!may_send()) return nullptr;
     // Once it was given, a place stays given.
@@ -83,7 +106,10 @@ class SimulatedEndpoint final : public Endpoint {
     network_.sent(out_);
   }
 
-  Status flush() noexcept override { return Status::done; }
+  Status flush() noexcept override {
+    if (out_.returned()) return Status::done;
+    return may_wait() ? Status::again : Status::failed;
+  }
   bool stages() const noexcept override { return false; }
 
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
@@ -92,11 +118,10 @@ class SimulatedEndpoint final : public Endpoint {
     const bool stumbles = network_.stumbles(rank_);
     const size_t left = bytes - bytes_done;
     const size_t amount = stumbles ? size_t(network_.random_.below(left + 1)) : left;
-    if (amount > 0) std::memcpy(data + bytes_done, in_.reading().data() + bytes_done, amount);
+    if (amount > 0) std::memcpy(data + bytes_done, in_.reading().readable() + bytes_done, amount);
     bytes_done += amount;
     if (stumbles) return Status::again;
-    network_.released(in_);
-    return Status::done;
+    return release();
   }
 
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override {
@@ -106,25 +131,28 @@ class SimulatedEndpoint final : public Endpoint {
       if (network_.stumbles(rank_)) return Status::again;
       viewed_ = true;
     }
-    data = in_.reading().data();
+    data = in_.reading().readable();
     return Status::done;
   }
 
-  void release() noexcept override {
+  Status release() noexcept override {
     viewed_ = false;
+    if (in_.revoked && in_.reading().lent != nullptr) {
+      fault_.kind = FaultKind::closed;
+      return Status::failed;
+    }
     network_.released(in_);
+    return Status::done;
   }
 
   const Fault& fault() const noexcept override { return fault_; }
 
  private:
-  bool may_send() noexcept {
-    if (fault_.kind != FaultKind::none) return false;
-    if (network_.state_[size_t(peer_)].closed) {
-      fault_.kind = FaultKind::closed;
-      return false;
-    }
-    return !out_.full();
+  bool may_send() noexcept { return may_wait() && !out_.full(); }
+  // For the peer to release what was sent to it.
+  bool may_wait() noexcept {
+    if (fault_.kind == FaultKind::none && network_.state_[size_t(peer_)].closed) fault_.kind = FaultKind::closed;
+    return fault_.kind == FaultKind::none;
   }
 
   Status arrived(size_t bytes, uint64_t signature) noexcept {
@@ -261,9 +289,9 @@ void SimulatedNetwork::sent(Link& link) {
 }
 
 void SimulatedNetwork::released(Link& link) {
-  const bool was_full = link.full();
+  const bool was_awaited = link.full() || !link.returned();
   ++link.released;
-  if (was_full) wake(link.from, now_ + TimeNs(link.cost.latency_ns));
+  if (was_awaited) wake(link.from, now_ + TimeNs(link.cost.latency_ns));
 }
 
 bool SimulatedNetwork::stumbles(int rank) {

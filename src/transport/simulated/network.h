@@ -33,6 +33,7 @@ struct SimulatedOptions {
   int channels = 1;
   int slots = 2;                          // messages of one link that are sent and not yet released
   size_t message_bytes_max = 256 * 1024;
+  size_t lent_bytes_min = tutti::lent_bytes_min;
   uint64_t seed = 0;
   SimulatedLink link;                     // of every pair, unless link_of says otherwise
   std::function<SimulatedLink(int from, int to)> link_of;

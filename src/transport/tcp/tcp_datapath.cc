@@ -170,7 +170,10 @@ Status TcpEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
   return Status::done;
 }
 
-void TcpEndpoint::release() noexcept { drop_first(); }
+Status TcpEndpoint::release() noexcept {
+  drop_first();
+  return Status::done;
+}
 
 void TcpEndpoint::end_message() noexcept {
   header_done_ = payload_done_ = 0;
