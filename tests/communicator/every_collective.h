@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,7 @@
 #include "base/types.h"
 #include "reduce/reference.h"
 #include "schedule/collective.h"
-#include "tutti/tutti.h"
+#include "tutti/tutti.hpp"
 
 namespace tutti::test {
 
@@ -30,11 +32,13 @@ inline double input_value(ReduceOp op, int rank, size_t i) {
   }
 }
 
-// One buffer with guard bytes around it, at an offset from alignment.
+// One buffer with guard bytes around it, at an offset from alignment. Every second one that is large enough to be lent
+// is memory of tuttiMemAlloc.
 class Guarded {
  public:
   static constexpr std::byte guard{0xa5};
-  Guarded(size_t bytes, size_t offset) : bytes_(bytes), offset_(64 + offset), store_(bytes + 192, guard) {}
+  Guarded(size_t bytes, size_t offset)
+      : bytes_(bytes), offset_(64 + offset), store_(bytes + 192, guard, memory_for(bytes)) {}
   std::byte* data() { return store_.data() + offset_; }
   void expect_guards(const std::string& what) const {
     const auto clean = [](std::byte b) { return b == guard; };
@@ -43,8 +47,14 @@ class Guarded {
   }
 
  private:
+  static std::pmr::memory_resource* memory_for(size_t bytes) {
+    static MemoryResource shared;
+    static std::atomic<unsigned> large{0};
+    return bytes >= 65536 && large++ % 2 == 0 ? &shared : std::pmr::new_delete_resource();
+  }
+
   size_t bytes_, offset_;
-  std::vector<std::byte> store_;
+  std::pmr::vector<std::byte> store_;
 };
 
 struct EveryCase {
