@@ -1,6 +1,7 @@
 // Steps of a set-up that all ranks take together: what goes wrong on one of them is told to all, so that all throw alike.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <span>
@@ -38,9 +39,9 @@ class Agreement {
 
   // All ranks' `mine` (of equal sizes). Throws the problem of the lowest rank that had one.
   std::vector<Bytes> gather(std::span<const std::byte> mine) {
-    Bytes packet(1, std::byte(code_));
-    packet.insert(packet.end(), mine.begin(), mine.end());
-    for (const char c : problem_) packet.push_back(std::byte(c));
+    const auto problem = std::as_bytes(std::span(problem_));
+    Bytes packet(1 + mine.size() + problem.size(), std::byte(code_));
+    std::copy(problem.begin(), problem.end(), std::copy(mine.begin(), mine.end(), packet.begin() + 1));
     std::vector<Bytes> all = bootstrap_.all_gather(packet);
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       Bytes& theirs = all[size_t(rank)];
