@@ -316,6 +316,51 @@ TUTTI_API tuttiResult_t tuttiMemAlloc(void** pointer, size_t bytes);
  * fork by the parent); the memory then stays allocated. */
 TUTTI_API tuttiResult_t tuttiMemFree(void* pointer);
 
+/* --- Windows ----------------------------------------------------------------------------------------------------- */
+
+/* Memory of each rank that the other ranks reach without a call of its owner's (docs/windows.md). Names after NCCL's.
+ * The calls below run on the calling thread, also inside a group, and may be made by any number of threads at the same
+ * time; nothing is atomic but signals. Where ranks share a host and the memory is of tuttiMemAlloc, a put is a copy and a
+ * signal an atomic addition; elsewhere a thread of the window moves the bytes.
+ * Errors of all: InvalidArgument (window NULL or not live; peer outside 0..nranks-1), InvalidUsage (the window's
+ * communicator was destroyed), and the error that the communicator failed with, which ends every wait. */
+typedef struct tuttiWindow* tuttiWindow_t;
+
+/* Opens [buffer, buffer + bytes) to all ranks. Sizes may differ; 0 bytes (buffer may be NULL) is allowed, and then the
+ * window is for signals and for reaching others. Collective over the ranks of comm, in the same order with their other
+ * windows and new communicators, one thread at a time; blocks until all have called, or the deadline. *window is owned
+ * by the caller from success on, else NULL. The memory stays where it is until tuttiCommWindowDeregister; tuttiMemFree
+ * refuses it. Errors: InvalidArgument (comm; buffer NULL with bytes > 0; window NULL), InvalidUsage (inside a group; comm
+ * was finalized), Timeout, RemoteError, SystemError. */
+TUTTI_API tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buffer, size_t bytes, tuttiWindow_t* window);
+
+/* Ends the window: blocks until all ranks have called it and all that they put has arrived. No other call on this rank's
+ * window may be under way. Frees the window in any case, with the error of the communicator where that has failed. A
+ * healthy communicator can be finalized or destroyed only when its windows have been deregistered; one that has failed
+ * takes its windows with it. window may be NULL (nothing happens). Errors: InvalidArgument (window is of another
+ * communicator), InvalidUsage (inside a group). */
+TUTTI_API tuttiResult_t tuttiCommWindowDeregister(tuttiComm_t comm, tuttiWindow_t window);
+
+/* Copies `bytes` bytes to byte `offset` of what `peer` opened. Returns when source may change. The peer sees the bytes
+ * after a wait for a later signal of the same thread, or after tuttiWindowFlush has returned and it was told so. peer may
+ * be the rank itself. Errors: InvalidArgument (source NULL with bytes > 0; an end beyond the peer's bytes). */
+TUTTI_API tuttiResult_t tuttiPut(const void* source, size_t bytes, int peer, size_t offset, tuttiWindow_t window);
+
+/* Copies `bytes` bytes from byte `offset` of what `peer` opened. Returns when they are here. Sees all that this thread put
+ * there before. Errors: InvalidArgument (target NULL with bytes > 0; an end beyond the peer's bytes). */
+TUTTI_API tuttiResult_t tuttiGet(void* target, size_t bytes, int peer, size_t offset, tuttiWindow_t window);
+
+/* Adds one to the signals of this rank at `peer`, after all that this thread put there before. */
+TUTTI_API tuttiResult_t tuttiSignal(int peer, tuttiWindow_t window);
+
+/* Waits until `count` signals of `peer` are here that no other wait has taken, and takes them; then what the peer put
+ * before them is here. At most 2^31 - 1 signals of one rank may be untaken. At the communicator's deadline it fails with
+ * Timeout. Errors: InvalidArgument (count < 1). */
+TUTTI_API tuttiResult_t tuttiWaitSignal(int peer, int count, tuttiWindow_t window);
+
+/* Returns when all that this thread put to `peer` lies in its memory. */
+TUTTI_API tuttiResult_t tuttiWindowFlush(int peer, tuttiWindow_t window);
+
 /* --- Types and operators of the caller's own --------------------------------------------------------------------- */
 
 /* A type for elements that are nothing but `element_bytes` bytes: moved by all collectives and point to point, reduced

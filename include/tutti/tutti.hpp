@@ -505,5 +505,45 @@ class Communicator {
   tuttiComm_t handle_ = nullptr;
 };
 
+// Memory that the other ranks of a communicator put into and get from. Move-only. Making and ending one are collective;
+// offsets are in bytes. End it before its communicator.
+class Window {
+ public:
+  // tuttiCommWindowRegister.
+  template <class T>
+  Window(const Communicator& comm, std::span<T> memory) : comm_(comm.get()) {
+    check(tuttiCommWindowRegister(comm_, memory.data(), memory.size_bytes(), &handle_));
+  }
+  Window(Window&& other) noexcept : comm_(other.comm_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Window& operator=(Window&& other) noexcept {
+    std::swap(comm_, other.comm_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  // Waits for the other ranks to end theirs; an error is dropped.
+  ~Window() { tuttiCommWindowDeregister(comm_, handle_); }
+  // The same with its error.
+  void close() { check(tuttiCommWindowDeregister(comm_, std::exchange(handle_, nullptr))); }
+
+  tuttiWindow_t get() const noexcept { return handle_; }
+  template <class T>
+  void put(std::span<const T> source, int peer, size_t offset = 0) {
+    static_assert(std::is_trivially_copyable_v<T>, "elements are copied as bytes");
+    check(tuttiPut(source.data(), source.size_bytes(), peer, offset, handle_));
+  }
+  template <class T>
+  void get(std::span<T> target, int peer, size_t offset = 0) {
+    static_assert(std::is_trivially_copyable_v<T>, "elements are copied as bytes");
+    check(tuttiGet(target.data(), target.size_bytes(), peer, offset, handle_));
+  }
+  void signal(int peer) { check(tuttiSignal(peer, handle_)); }
+  void wait_signal(int peer, int count = 1) { check(tuttiWaitSignal(peer, count, handle_)); }
+  void flush(int peer) { check(tuttiWindowFlush(peer, handle_)); }
+
+ private:
+  tuttiComm_t comm_ = nullptr;
+  tuttiWindow_t handle_ = nullptr;
+};
+
 }  // namespace v0
 }  // namespace tutti

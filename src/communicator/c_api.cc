@@ -37,6 +37,15 @@ GroupJoin joining(const JobId& id, int rank, int size, const CommunicatorOptions
   return {[=] { return Communicator::join(id, rank, size, options); }, result};
 }
 
+// Other ranks may still put into what a window opened. After a failure they do not.
+void check_no_window(tuttiComm_t comm) {
+  const Communicator& communicator = communicator_of(comm);
+  const size_t n = communicator.open_windows();
+  if (n == 0 || communicator.failure() != nullptr) return;
+  throw Error(Code::invalid_usage, fmt::format("comm {} has {} open window{}: call tuttiCommWindowDeregister first, on all "
+                                               "ranks", fmt::ptr(comm), n, n == 1 ? "" : "s"));
+}
+
 }  // namespace
 
 tuttiResult_t report(Code code, const std::string& sentence) noexcept {
@@ -228,6 +237,7 @@ tuttiResult_t tuttiCommAlgorithm(tuttiComm_t comm, const char* collective, size_
 tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
   return at_the_border([&] {
     Communicator& communicator = communicator_of(comm);
+    check_no_window(comm);
     communicator.leave();
     return tuttiSuccess;
   });
@@ -236,7 +246,7 @@ tuttiResult_t tuttiCommFinalize(tuttiComm_t comm) {
 tuttiResult_t tuttiCommDestroy(tuttiComm_t comm) {
   return at_the_border([&] {
     if (comm == nullptr) return tuttiSuccess;
-    communicator_of(comm);
+    check_no_window(comm);
     communicators().take(comm).reset();
     return tuttiSuccess;
   });

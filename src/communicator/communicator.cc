@@ -1,6 +1,7 @@
 // Running calls: admission, plans, scratch memory, and what becomes of faults.
 #include "communicator/communicator.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -31,6 +32,7 @@ void Communicator::ScratchDeleter::operator()(std::byte* p) const noexcept {
 }
 
 Communicator::~Communicator() {
+  windows_.clear();
   leave();
   // The control thread may end before it has told of the verdict.
   if (const Verdict* verdict = failure()) recorder_->write_record_of_failure(verdict->sentence);
@@ -201,7 +203,7 @@ Status Communicator::progress(Operation& operation) noexcept {
     settle(operation);
     return status;
   }
-  for (const auto& transport : transports_) transport->progress();
+  for (const auto& transport : links_.transports) transport->progress();
   return Status::again;
 }
 
@@ -300,11 +302,11 @@ void Communicator::abort() noexcept {
 }
 
 void Communicator::arm() noexcept {
-  for (const auto& transport : transports_) transport->arm();
+  for (const auto& transport : links_.transports) transport->arm();
 }
 
 void Communicator::disarm() noexcept {
-  for (const auto& transport : transports_) transport->disarm();
+  for (const auto& transport : links_.transports) transport->disarm();
   doorbell_.drain();
 }
 
@@ -312,7 +314,7 @@ size_t Communicator::poll_fds(std::span<pollfd> space) noexcept {
   if (space.empty()) return 0;
   space[0] = {doorbell_.fd(), POLLIN, 0};
   size_t n = 1;
-  for (const auto& transport : transports_) n += transport->poll_fds(space.subspan(n));
+  for (const auto& transport : links_.transports) n += transport->poll_fds(space.subspan(n));
   return n;
 }
 
@@ -334,7 +336,25 @@ void Communicator::leave() noexcept {
   bootstrap_->leave();
 }
 
-const char* Communicator::transport_to(int peer) const noexcept { return transport_names_[size_t(peer)]; }
+Window& Communicator::open_window(std::span<std::byte> memory, std::shared_ptr<const SharedBlock> block) {
+  WindowOptions options;
+  for (const char* name : links_.names) options.local.push_back(std::string_view(name) == "shm");
+  options.transports = options_.transports;
+  options.patience = patience_;
+  options.timeout_ns = timeout_ns_;
+  WindowMemory opened{memory, std::move(block)};
+  return *windows_.emplace_back(std::make_unique<Window>(*bootstrap_, options, std::move(opened)));
+}
+
+void Communicator::close_window(Window& window) {
+  const auto place = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == &window; });
+  TUTTI_ASSERT(place != windows_.end());
+  const std::unique_ptr<Window> closing = std::move(*place);
+  windows_.erase(place);
+  closing->close();
+}
+
+const char* Communicator::transport_to(int peer) const noexcept { return links_.names[size_t(peer)]; }
 
 std::string_view Communicator::algorithm_for(Collective collective, size_t bytes) {
   const bool left_fold = options_.determinism != Determinism::bitwise && meaning(collective).reduces &&

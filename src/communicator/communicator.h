@@ -19,7 +19,9 @@
 #include "communicator/operators.h"
 #include "communicator/patience.h"
 #include "communicator/flight_recorder.h"
+#include "communicator/links.h"
 #include "communicator/on_signal.h"
+#include "communicator/window.h"
 #include "engine/engine.h"
 #include "engine/planner.h"
 #include "topology/topology.h"
@@ -166,6 +168,14 @@ class Communicator {
   // Writes the descriptors whose readiness means that progress() may move something.
   size_t poll_fds(std::span<pollfd> space) noexcept;
 
+  // --- Windows; collective over its ranks, blocking, one thread at a time. Throw Error.
+
+  // Lives until close_window, or as long as the communicator. A null block: peers cannot map the memory.
+  Window& open_window(std::span<std::byte> memory, std::shared_ptr<const SharedBlock> block);
+  // Frees the window in any case.
+  void close_window(Window& window);
+  size_t open_windows() const noexcept { return windows_.size(); }
+
   // --- Failure; any thread. Null while healthy; never changes once set.
   const Verdict* failure() const noexcept { return verdict_.load(std::memory_order_acquire); }
   // Fails the communicator on all ranks.
@@ -230,10 +240,8 @@ class Communicator {
   bool left_ = false;
   uint32_t shrinks_ = 0;  // asked for so far: equal on all that call
 
-  std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<Endpoint*> endpoints_;  // [channel * size + peer]; the last channel is point to point's
-  std::vector<const char*> transport_names_;
-  int channels_ = 1;                  // of collectives
+  Links links_;       // the last channel is point to point's
+  int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;
 
@@ -253,6 +261,8 @@ class Communicator {
   Operators operators_;
   Operation operation_;               // of run()
   std::array<Repeat, 8> repeats_;
+
+  std::vector<std::unique_ptr<Window>> windows_;
 
   uint64_t next_ticket_ = 0;                // the calling thread's
   std::atomic<uint64_t> serving_{0};        // release by end_turn, acquire by await_turn and idle

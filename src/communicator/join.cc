@@ -12,7 +12,6 @@
 #include "engine/schedule_files.h"
 #include "topology/cost.h"
 #include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
 
 namespace tutti {
 namespace {
@@ -36,25 +35,6 @@ std::string boot_id() {
   std::string id;
   std::getline(file, id);
   return id;
-}
-
-struct AllowedTransports {
-  bool shm = true;
-  bool tcp = true;
-};
-
-AllowedTransports parse_transports(const std::string& list) {
-  if (list.empty()) return {};
-  AllowedTransports allowed{false, false};
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string name = list.substr(begin, end - begin);
-    if (name == "shm") allowed.shm = true;
-    else if (name == "tcp") allowed.tcp = true;
-    else throw Error(Code::invalid_argument, fmt::format("transport \"{}\" is not shm or tcp", name));
-    begin = end + 1;
-  }
-  return allowed;
 }
 
 TimeNs silence_ns(int timeout_ms) {
@@ -95,7 +75,7 @@ std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int 
   for (const UnknownVariable& variable : unknown_environment())
     log.warn(fmt::format("environment variable {} is unknown to Tutti{}", variable.name,
                          variable.nearest.empty() ? "" : fmt::format("; did you mean {}?", variable.nearest)));
-  parse_transports(options.transports);
+  check_transports(options.transports);
   BootstrapOptions bootstrap_options;
   bootstrap_options.interface_names = options.interface_names;
   bootstrap_options.timeout_ns = options.timeout_ms * ns_per_ms;
@@ -186,51 +166,16 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
 }
 
 void Communicator::make_transports(const CommunicatorOptions& options) {
-  const AllowedTransports allowed = parse_transports(options.transports);
   channels_ = options.channels == -1 ? channels_default : options.channels;
-  const int channels = channels_ + 1;
-  const size_t n = size_t(size_);
-  endpoints_.assign(size_t(channels) * n, nullptr);
-  transport_names_.assign(n, nullptr);
-  transport_names_[size_t(rank_)] = "self";
-  message_bytes_max_ = ~size_t{0};
-  const auto take = [&](std::unique_ptr<Transport> transport) {
-    bool used = false;
-    for (size_t peer = 0; peer < n; ++peer) {
-      if (transport_names_[peer] != nullptr || transport->endpoint(int(peer), 0) == nullptr) continue;
-      transport_names_[peer] = transport->name().data();
-      for (int c = 0; c < channels; ++c) endpoints_[size_t(c) * n + peer] = transport->endpoint(int(peer), c);
-      used = true;
-    }
-    if (!used) return;
-    message_bytes_max_ = std::min(message_bytes_max_, transport->message_bytes_max());
-    transports_.push_back(std::move(transport));
-  };
-  if (allowed.shm) {
-    ShmOptions shm = shm_options_from_environment();
-    shm.channels = channels;
-    shm.doorbell = &doorbell_;
-    shm.timeout_ns = timeout_ns_;
-    take(make_shm(*bootstrap_, shm));
-  }
-  if (allowed.tcp) {
-    TcpOptions tcp;
-    tcp.channels = channels;
-    for (const char* name : transport_names_) tcp.peers.push_back(name == nullptr);
-    take(make_tcp(*bootstrap_, tcp));
-  }
-  const auto unreached = std::find(transport_names_.begin(), transport_names_.end(), nullptr);
-  if (unreached != transport_names_.end())
-    throw Error(Code::invalid_usage,
-                fmt::format("no allowed transport ({}) reaches {}", options.transports.empty() ? "any" : options.transports,
-                            bootstrap_->describe(int(unreached - transport_names_.begin()))));
+  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_}, doorbell_);
+  message_bytes_max_ = links_.message_bytes_max;
 }
 
 void Communicator::make_planner(const CommunicatorOptions& options) {
   const Host host = discover_host();
   // Gathered at once: the largest message, the kernel, which peers share this rank's memory, and the place.
   std::string shared;
-  for (const char* name : transport_names_) shared += std::string_view(name) == "tcp" ? 't' : 's';
+  for (const char* name : links_.names) shared += std::string_view(name) == "tcp" ? 't' : 's';
   const std::string head = fmt::format("{}\n{}\n{}\n", message_bytes_max_, boot_id(), shared);
   Bytes mine = to_bytes(head);
   const std::vector<std::byte> place = encode(place_of(host));
@@ -271,14 +216,14 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   planner_ = std::make_unique<Planner>(std::move(planner));
-  engine_ = std::make_unique<Engine>(size_, endpoints_, message_bytes_max_);
+  engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_);
   for (int peer = 0; peer < size_; ++peer) {
     send_plans_.push_back(point_to_point_plan(peer, true));
     recv_plans_.push_back(point_to_point_plan(peer, false));
   }
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);
-  log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", transports_.size(),
+  log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),
                         message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));
 }
 

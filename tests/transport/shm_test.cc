@@ -353,6 +353,7 @@ struct Meeting {
   std::array<ShmListener, 2> listeners{open_shm_listener(), open_shm_listener()};
   Fd inbox{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
   Doorbell doorbell;
+  std::array<int, 2> gift{inbox.get(), doorbell.fd()};
 
   // Both ranks' gifts.
   std::array<bool, 2> meet(const Key& key0, const Key& key1, TimeNs timeout_ns = 10 * ns_per_s) {
@@ -360,10 +361,10 @@ struct Meeting {
     const std::array<ShmToken, 2> tokens{listeners[0].token, listeners[1].token};
     const auto run = [&](int rank) {
       const ShmCandidate candidate{1 - rank, tokens[size_t(1 - rank)]};
-      const ShmHandshake handshake{rank == 0 ? key0 : key1, rank, inbox.get(), doorbell.fd(), doorbell.fd(), now_ns() + timeout_ns,
-                                   [] {}};
-      reached[size_t(rank)] =
-          exchange_inboxes(std::move(listeners[size_t(rank)]), {&candidate, 1}, handshake)[0].inbox.valid();
+      const ShmHandshake handshake{rank == 0 ? key0 : key1, rank, gift, now_ns() + timeout_ns, [] {}};
+      const std::vector<ShmGift> gifts =
+          exchange_gifts(std::move(listeners[size_t(rank)]), {&candidate, 1}, handshake);
+      reached[size_t(rank)] = gifts[0].size() == gift.size();
     };
     std::jthread other([&] { run(1); });
     run(0);
@@ -419,9 +420,9 @@ TEST(ShmHandshake, APeerThatNeverComesIsATimeoutThatNamesIt) {
   Meeting meeting;
   const ShmCandidate candidate{7, meeting.listeners[1].token};
   const Key key{};
-  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), meeting.doorbell.fd(), now_ns() + 50 * ns_per_ms, [] {}};
+  const ShmHandshake handshake{key, 0, meeting.gift, now_ns() + 50 * ns_per_ms, [] {}};
   try {
-    exchange_inboxes(std::move(meeting.listeners[0]), {&candidate, 1}, handshake);
+    exchange_gifts(std::move(meeting.listeners[0]), {&candidate, 1}, handshake);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::timeout);
@@ -433,8 +434,8 @@ TEST(ShmHandshake, APeerThatCannotBeReachedIsNoError) {
   Meeting meeting;
   const ShmCandidate candidate{1, ShmToken{}};
   const Key key{};
-  const ShmHandshake handshake{key, 0, meeting.inbox.get(), meeting.doorbell.fd(), meeting.doorbell.fd(), now_ns() + ns_per_s, [] {}};
-  EXPECT_FALSE(exchange_inboxes(std::move(meeting.listeners[0]), {&candidate, 1}, handshake)[0].inbox.valid());
+  const ShmHandshake handshake{key, 0, meeting.gift, now_ns() + ns_per_s, [] {}};
+  EXPECT_TRUE(exchange_gifts(std::move(meeting.listeners[0]), {&candidate, 1}, handshake)[0].empty());
 }
 
 }  // namespace

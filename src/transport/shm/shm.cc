@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "base/environment.h"
+#include "bootstrap/agreement.h"
 #include "memory/memory_file.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handshake.h"
@@ -191,61 +192,28 @@ void check_options(const ShmOptions& options) {
 class Builder {
  public:
   Builder(Bootstrap& bootstrap, const ShmOptions& options)
-      : bootstrap_(bootstrap), options_(options), deadline_(now_ns() + options.timeout_ns) {}
+      : bootstrap_(bootstrap), options_(options), deadline_(now_ns() + options.timeout_ns),
+        agreement_(bootstrap, "shared memory", [this] { listener_.fd.reset(); }) {}
 
   std::unique_ptr<Transport> build() {
     say_hello();
     agree_on_layout();
     std::vector<unsigned char> reached(size_t(bootstrap_.size()), 0);
-    attempt([&] { meet_peers(reached); });
-    const std::vector<Bytes> all = gather(std::as_bytes(std::span(reached)));
-    attempt([&] {
+    agreement_.attempt([&] { meet_peers(reached); });
+    const std::vector<Bytes> all = agreement_.gather(std::as_bytes(std::span(reached)));
+    agreement_.attempt([&] {
       for (size_t i = 0; i < group_.size(); ++i)
         if (reached[size_t(group_[i])] != 0 && all[size_t(group_[i])][size_t(bootstrap_.rank())] != std::byte{0})
           map_peer(i);
     });
-    gather({});
+    agreement_.gather({});
     return std::move(transport_);
   }
 
  private:
-  template <class Work>
-  void attempt(Work work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      if (bootstrap_.verdict() != nullptr) throw;
-      code_ = error.code();
-      problem_ = error.what();
-      listener_.fd.reset();  // so that nobody waits for this rank
-    }
-  }
-
-  // All ranks' `mine` (of equal sizes), or, where one had a problem, the problem of the lowest such rank.
-  std::vector<Bytes> gather(std::span<const std::byte> mine) {
-    Bytes packet(1, std::byte(code_));
-    packet.insert(packet.end(), mine.begin(), mine.end());
-    for (const char c : problem_) packet.push_back(std::byte(c));
-    std::vector<Bytes> all = bootstrap_.all_gather(packet);
-    for (int rank = 0; rank < bootstrap_.size(); ++rank) {
-      Bytes& theirs = all[size_t(rank)];
-      if (theirs.size() < 1 + mine.size())
-        throw Error(Code::invalid_usage,
-                    fmt::format("shared memory: {} runs another version than {}", bootstrap_.describe(rank),
-                                bootstrap_.describe(bootstrap_.rank())));
-      if (theirs[0] != std::byte{0}) {
-        const auto* text = reinterpret_cast<const char*>(theirs.data() + 1 + mine.size());
-        throw Error(Code(theirs[0]), fmt::format("{}: {}", bootstrap_.describe(rank),
-                                                 std::string_view(text, theirs.size() - 1 - mine.size())));
-      }
-      theirs.erase(theirs.begin());
-    }
-    return all;
-  }
-
   void say_hello() {
     Hello hello;
-    attempt([&] {
+    agreement_.attempt([&] {
       check_options(options_);
       listener_ = open_shm_listener();
       if (options_.doorbell == nullptr) own_doorbell_ = std::make_unique<Doorbell>();
@@ -259,10 +227,7 @@ class Builder {
     hello.token = listener_.token;
     hello.pid = uint32_t(::getpid());
     hello.process = process_number();
-    for (const Bytes& theirs : gather(std::as_bytes(std::span(&hello, 1)))) {
-      hellos_.emplace_back();
-      std::memcpy(&hellos_.back(), theirs.data(), sizeof(Hello));
-    }
+    hellos_ = agreement_.gather_values(hello);
   }
 
   // From what all ranks said, so all find the same.
@@ -309,36 +274,36 @@ class Builder {
       candidates.push_back({rank, hellos_[size_t(rank)].token});
     }
     Doorbell* doorbell = own_doorbell_ ? own_doorbell_.get() : options_.doorbell;
-    const int doorbell_fd = doorbell->fd();
     transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
                                                 std::move(own_doorbell_), std::move(mapping), locked_);
+    const std::array<int, 3> gift = {inbox.get(), doorbell->fd(), transport_->mailbox_fd()};
     const auto check = [this] {
       if (const Verdict* verdict = bootstrap_.verdict()) throw Error(verdict->code, verdict->sentence);
     };
-    const ShmHandshake handshake{bootstrap_.key(), bootstrap_.rank(),        inbox.get(), doorbell_fd,
-                                 transport_->mailbox_fd(), deadline_, check};
-    std::vector<ShmGift> gifts = exchange_inboxes(std::move(listener_), candidates, handshake);
+    const ShmHandshake handshake{bootstrap_.key(), bootstrap_.rank(), gift, deadline_, check};
+    std::vector<ShmGift> gifts = exchange_gifts(std::move(listener_), candidates, handshake);
     gifts_.resize(group_.size());
     for (size_t i = 0, next = 0; i < group_.size(); ++i) {
       if (i == my_member_) continue;
       gifts_[i] = std::move(gifts[next++]);
-      reached[size_t(group_[i])] = gifts_[i].inbox.valid() ? 1 : 0;
+      reached[size_t(group_[i])] = gifts_[i].empty() ? 0 : 1;
     }
   }
 
   void map_peer(size_t member) {
     ShmGift gift = std::move(gifts_[member]);
-    const int inbox = gift.inbox.get();
+    const int inbox = gift.at(0).get();
     check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
     ShmTransport::Peer peer{Mapping(inbox, 0, header_bytes, about, smaller_slots),
                             Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes(), about, smaller_slots),
-                            std::move(gift.doorbell),
-                            options_.lends ? std::make_unique<ShmLender>(std::move(gift.mailbox), bootstrap_.rank()) : nullptr,
-                            same_process(group_[member])};
+                            std::move(gift.at(1)), lender_to(std::move(gift.at(2))), same_process(group_[member])};
     peer.part.touch(0, layout_.fifos_bytes());
     transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);
   }
 
+  std::unique_ptr<ShmLender> lender_to(Fd mailbox) const {
+    return options_.lends ? std::make_unique<ShmLender>(std::move(mailbox), bootstrap_.rank()) : nullptr;
+  }
   bool same_process(int rank) const {
     const Hello &mine = hellos_[size_t(bootstrap_.rank())], &theirs = hellos_[size_t(rank)];
     return options_.one_process && mine.process == theirs.process && mine.pid == theirs.pid;
@@ -347,8 +312,7 @@ class Builder {
   Bootstrap& bootstrap_;
   const ShmOptions& options_;
   TimeNs deadline_;
-  Code code_ = Code::success;
-  std::string problem_;
+  Agreement agreement_;
   ShmListener listener_;
   std::unique_ptr<Doorbell> own_doorbell_;
   std::vector<Hello> hellos_;

@@ -34,10 +34,10 @@ struct Proof {
   Mac mac;
 };
 static_assert(sizeof(Proof) == shm_unproven_bytes_max && shm_unproven_bytes_max < 64);
-// Server to client, with the two descriptors.
+// Server to client, with the descriptors.
 struct GiftNote {
   Mac mac;
-  unsigned char comes;  // 1: the server reached the client too, and will ask for its inbox
+  unsigned char comes;  // 1: the server reached the client too, and will ask for its gift
 };
 
 // Connections of strangers who say nothing are closed, oldest first, beyond this many.
@@ -97,47 +97,51 @@ Got receive_packet(int fd, Packet& packet) {
   return n < 0 && (errno == EAGAIN || errno == EINTR) ? Got::nothing : Got::broken;
 }
 
-bool send_gift(int fd, const GiftNote& note, const ShmHandshake& handshake) {
-  const int fds[3] = {handshake.inbox_fd, handshake.doorbell_fd, handshake.mailbox_fd};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
+// The descriptors of a packet.
+struct alignas(cmsghdr) Control {
+  char bytes[CMSG_SPACE(shm_gift_fds_max * sizeof(int))] = {};
+};
+
+bool send_gift(int fd, const GiftNote& note, std::span<const int> gift) {
+  Control control;
   iovec part{const_cast<GiftNote*>(&note), sizeof note};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_control = control.bytes;
+  message.msg_controllen = CMSG_SPACE(gift.size_bytes());
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fds);
-  std::memcpy(CMSG_DATA(header), fds, sizeof fds);
+  header->cmsg_len = CMSG_LEN(gift.size_bytes());
+  std::memcpy(CMSG_DATA(header), gift.data(), gift.size_bytes());
   const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
   if (n < 0 && (errno == ETOOMANYREFS || errno == ENOMEM)) refuse("cannot pass descriptors to a peer", errno);
   return n == ssize_t(sizeof note);
 }
 
 Got receive_gift(int fd, GiftNote& note, ShmGift& gift) {
-  int fds[3] = {-1, -1, -1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
+  Control control;
   iovec part{&note, sizeof note};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
   const ssize_t n = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   if (n < 0) return errno == EAGAIN || errno == EINTR ? Got::nothing : Got::broken;
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  size_t count = 0;
+  gift.clear();
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    std::memcpy(fds, CMSG_DATA(header), std::min(count, size_t{3}) * sizeof(int));
+    std::array<int, shm_gift_fds_max> fds{};
+    const size_t count = std::min((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), fds.size());
+    std::memcpy(fds.data(), CMSG_DATA(header), count * sizeof(int));
+    for (size_t i = 0; i < count; ++i) gift.emplace_back(fds[i]);
   }
-  gift = {Fd(fds[0]), Fd(fds[1]), Fd(fds[2])};
   // A process at its limit of descriptors receives the packet without them, or with fewer.
   if (n == ssize_t(sizeof note) && (message.msg_flags & MSG_CTRUNC) != 0)
     refuse("cannot receive the descriptors of a peer's memory", EMFILE);
-  return n == ssize_t(sizeof note) && count == 3 ? Got::packet : Got::broken;
+  return n == ssize_t(sizeof note) && !gift.empty() ? Got::packet : Got::broken;
 }
 
 // One run of the handshake.
@@ -145,6 +149,7 @@ class Exchange {
  public:
   Exchange(const ShmListener& listener, std::span<const ShmCandidate> candidates, const ShmHandshake& handshake)
       : listener_(listener), handshake_(handshake) {
+    TUTTI_ASSERT(!handshake.gift.empty() && handshake.gift.size() <= shm_gift_fds_max);
     for (const ShmCandidate& candidate : candidates) peers_.push_back(Peer{.candidate = candidate});
   }
 
@@ -170,8 +175,8 @@ class Exchange {
     int attempts = 0;
     Nonce server_nonce{}, client_nonce{};
     ShmGift gift;
-    bool comes = false;   // it will ask for our inbox
-    bool served = false;  // it has got our inbox
+    bool comes = false;   // it will ask for our gift
+    bool served = false;  // it has got our gift
 
     bool settled() const { return stage == Stage::unreachable || (stage == Stage::has_gift && (served || !comes)); }
     bool reached() const { return stage == Stage::has_gift && served; }
@@ -196,14 +201,14 @@ class Exchange {
   void give_up(Peer& peer) {
     peer.stage = Stage::unreachable;
     peer.fd.reset();
-    peer.gift = {};
+    peer.gift.clear();
   }
 
   // The server closed the connection: it has given up, which connecting again will show, or was flooded by strangers.
   void start_again(Peer& peer) {
     if (++peer.attempts >= attempts_max) return give_up(peer);
     peer.fd.reset();
-    peer.gift = {};
+    peer.gift.clear();
     peer.stage = Stage::unconnected;
   }
 
@@ -283,7 +288,7 @@ class Exchange {
     if (peer == peers_.end() || peer->served) return;
     const unsigned char comes = peer->stage == Stage::unreachable ? 0 : 1;
     const GiftNote note{mac_of(handshake_.key, 's', proof.rank, me, visitor.nonce, proof.nonce, comes), comes};
-    peer->served = send_gift(fd.get(), note, handshake_);
+    peer->served = send_gift(fd.get(), note, handshake_.gift);
     peer->visit = std::move(fd);
   }
 
@@ -317,8 +322,8 @@ ShmListener open_shm_listener() {
   return listener;
 }
 
-std::vector<ShmGift> exchange_inboxes(ShmListener listener, std::span<const ShmCandidate> candidates,
-                                      const ShmHandshake& handshake) {
+std::vector<ShmGift> exchange_gifts(ShmListener listener, std::span<const ShmCandidate> candidates,
+                                    const ShmHandshake& handshake) {
   return Exchange(listener, candidates, handshake).run();
 }
 

@@ -1,4 +1,5 @@
-// How ranks of one host hand each other their inboxes: abstract Unix sockets, and a proof of the job's key first.
+// How ranks of one host hand each other their memory: descriptors over abstract Unix sockets, and a proof of the job's
+// key first.
 #pragma once
 
 #include <array>
@@ -29,29 +30,24 @@ struct ShmCandidate {
   ShmToken token;
 };
 
-// What a rank gives to each peer: descriptors of its inbox, of its doorbell and of its mailbox.
-struct ShmGift {
-  Fd inbox;
-  Fd doorbell;
-  Fd mailbox;
-};
+// What a rank gives to each peer: 1 to shm_gift_fds_max descriptors.
+using ShmGift = std::vector<Fd>;
+inline constexpr size_t shm_gift_fds_max = 3;
 
 struct ShmHandshake {
   const Key& key;
   int rank;
-  int inbox_fd;
-  int doorbell_fd;
-  int mailbox_fd;
+  std::span<const int> gift;  // to each peer
   TimeNs deadline;
   std::function<void()> check;  // called several times a second; throws to end the handshake
 };
 
 // Tries to reach every candidate, and serves those who reach this rank, in one poll loop. Returns a gift per candidate;
-// without inbox where one of the two could not reach the other. Ends when all are served that will come: every
+// an empty one where one of the two could not reach the other. Ends when all are served that will come: every
 // candidate that is reached says whether it reached this rank. The listener closes with it, so that nobody waits for a
 // rank that has ended. Throws Error(system_error, timeout).
-std::vector<ShmGift> exchange_inboxes(ShmListener listener, std::span<const ShmCandidate> candidates,
-                                      const ShmHandshake& handshake);
+std::vector<ShmGift> exchange_gifts(ShmListener listener, std::span<const ShmCandidate> candidates,
+                                    const ShmHandshake& handshake);
 
 // Bytes that are read from a peer before it has proven the key.
 inline constexpr size_t shm_unproven_bytes_max = 52;

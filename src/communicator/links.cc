@@ -1,0 +1,80 @@
+// Making a rank's links: shared memory where it reaches, TCP to the others.
+#include "communicator/links.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
+namespace tutti {
+namespace {
+
+struct AllowedTransports {
+  bool shm = true;
+  bool tcp = true;
+};
+
+AllowedTransports parse_transports(const std::string& list) {
+  if (list.empty()) return {};
+  AllowedTransports allowed{false, false};
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string name = list.substr(begin, end - begin);
+    if (name == "shm") allowed.shm = true;
+    else if (name == "tcp") allowed.tcp = true;
+    else throw Error(Code::invalid_argument, fmt::format("transport \"{}\" is not shm or tcp", name));
+    begin = end + 1;
+  }
+  return allowed;
+}
+
+// Gives the transport the peers that it reaches and no other before it did.
+void take(Links& links, std::unique_ptr<Transport> transport, int channels) {
+  const size_t n = links.names.size();
+  bool used = false;
+  for (size_t peer = 0; peer < n; ++peer) {
+    if (links.names[peer] != nullptr || transport->endpoint(int(peer), 0) == nullptr) continue;
+    links.names[peer] = transport->name().data();
+    for (int c = 0; c < channels; ++c) links.endpoints[size_t(c) * n + peer] = transport->endpoint(int(peer), c);
+    used = true;
+  }
+  if (!used) return;
+  links.message_bytes_max = std::min(links.message_bytes_max, transport->message_bytes_max());
+  links.transports.push_back(std::move(transport));
+}
+
+}  // namespace
+
+void check_transports(const std::string& list) { parse_transports(list); }
+
+Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& doorbell) {
+  const AllowedTransports allowed = parse_transports(options.transports);
+  Links links;
+  links.endpoints.assign(size_t(options.channels) * size_t(bootstrap.size()), nullptr);
+  links.names.assign(size_t(bootstrap.size()), nullptr);
+  links.names[size_t(bootstrap.rank())] = "self";
+  if (allowed.shm) {
+    ShmOptions shm = shm_options_from_environment();
+    shm.channels = options.channels;
+    shm.doorbell = &doorbell;
+    shm.timeout_ns = options.timeout_ns;
+    take(links, make_shm(bootstrap, shm), options.channels);
+  }
+  if (allowed.tcp) {
+    TcpOptions tcp;
+    tcp.channels = options.channels;
+    for (const char* name : links.names) tcp.peers.push_back(name == nullptr);
+    take(links, make_tcp(bootstrap, tcp), options.channels);
+  }
+  const auto unreached = std::find(links.names.begin(), links.names.end(), nullptr);
+  if (unreached != links.names.end())
+    throw Error(Code::invalid_usage,
+                fmt::format("no allowed transport ({}) reaches {}", options.transports.empty() ? "any" : options.transports,
+                            bootstrap.describe(int(unreached - links.names.begin()))));
+  return links;
+}
+
+}  // namespace tutti

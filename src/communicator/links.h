@@ -1,0 +1,34 @@
+// A rank's endpoints to all others: which of the allowed transports reaches whom.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/bootstrap.h"
+#include "transport/doorbell.h"
+#include "transport/transport.h"
+
+namespace tutti {
+
+struct LinksOptions {
+  std::string transports;  // comma list allowed, or "" for all
+  int channels = 1;
+  TimeNs timeout_ns = 0;   // of the connecting
+};
+
+struct Links {
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<Endpoint*> endpoints;  // [channel * size + peer]; null for the rank itself
+  std::vector<const char*> names;    // of the transport that reaches each rank: "self", "shm", "tcp"
+  size_t message_bytes_max = ~size_t{0};  // of this rank's transports; others' may be less
+};
+
+// Collective. doorbell outlives the links. Throws Error: invalid_argument (a transport that is none), invalid_usage (no
+// allowed transport reaches some rank, who is named), and what the transports throw.
+Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& doorbell);
+
+// Throws Error(invalid_argument) where the list names what is no transport.
+void check_transports(const std::string& list);
+
+}  // namespace tutti
