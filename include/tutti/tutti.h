@@ -313,8 +313,19 @@ TUTTI_API tuttiResult_t tuttiMemAlloc(void** pointer, size_t bytes);
 /* Gives memory of tuttiMemAlloc back. NULL: nothing happens. Any thread.
  * No call may still use the memory: not one on a stream that has not passed it, and no prepared one that starts again.
  * Errors: InvalidArgument (pointer is not, or no longer, what tuttiMemAlloc gave), InvalidUsage (it was allocated before a
- * fork by the parent); the memory then stays allocated. */
+ * fork by the parent; it is registered, or open as a window); the memory then stays allocated. */
 TUTTI_API tuttiResult_t tuttiMemFree(void* pointer);
+
+/* Registers [buff, buff + size) with comm, as NCCL's programs do. Of memory of tuttiMemAlloc, which calls of 64 KiB and
+ * more read in place on the ranks of one host, registered or not: until tuttiCommDeregister, or until comm is destroyed,
+ * tuttiMemFree refuses to free it. Any other memory: nothing changes for it. Not collective; any thread. *handle is valid
+ * until tuttiCommDeregister.
+ * Errors: InvalidArgument (comm; buff NULL; size 0; handle NULL; buff + size beyond the memory of tuttiMemAlloc). */
+TUTTI_API tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle);
+
+/* Ends a registration. handle may be NULL (nothing happens). Errors: InvalidArgument (comm; handle is not, or no longer,
+ * one that tuttiCommRegister gave for comm). */
+TUTTI_API tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle);
 
 /* --- Windows ----------------------------------------------------------------------------------------------------- */
 

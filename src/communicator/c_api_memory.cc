@@ -35,6 +35,26 @@ tuttiResult_t tuttiMemAlloc(void** pointer, size_t bytes) {
   });
 }
 
+tuttiResult_t tuttiCommRegister(tuttiComm_t comm, void* buff, size_t size, void** handle) {
+  return at_the_border([&] {
+    check_not_null("handle", handle);
+    *handle = nullptr;
+    Communicator& communicator = communicator_of(comm);
+    check_not_null("buff", buff);
+    if (size == 0) throw Error(Code::invalid_argument, "size is 0");
+    *handle = communicator.registrations().add(process_memory(), buff, size);
+    return tuttiSuccess;
+  });
+}
+
+tuttiResult_t tuttiCommDeregister(tuttiComm_t comm, void* handle) {
+  return at_the_border([&] {
+    Communicator& communicator = communicator_of(comm);
+    if (handle != nullptr) communicator.registrations().remove(handle);
+    return tuttiSuccess;
+  });
+}
+
 tuttiResult_t tuttiMemFree(void* pointer) {
   return at_the_border([&] {
     process_memory().free(pointer);

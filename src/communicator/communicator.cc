@@ -90,7 +90,7 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
 }
 
 void Communicator::revoke_lent() noexcept {
-  for (Endpoint* endpoint : endpoints_)
+  for (Endpoint* endpoint : links_.endpoints)
     if (endpoint != nullptr) endpoint->revoke();
 }
 

@@ -18,6 +18,7 @@
 #include "bootstrap/bootstrap.h"
 #include "communicator/operators.h"
 #include "communicator/patience.h"
+#include "communicator/registrations.h"
 #include "communicator/flight_recorder.h"
 #include "communicator/links.h"
 #include "communicator/on_signal.h"
@@ -119,6 +120,7 @@ class Communicator {
   int size() const noexcept { return size_; }
   const Log& log() const noexcept { return log_; }
   Operators& operators() noexcept { return operators_; }
+  Registrations& registrations() noexcept { return registrations_; }
   // Elements must fit into one message.
   size_t message_bytes_max() const noexcept { return message_bytes_max_; }
 
@@ -259,6 +261,7 @@ class Communicator {
   std::vector<std::byte> multiplied_;  // an input that its scalar was multiplied into
   Layout multiplied_layout_;           // of a v-form's
   Operators operators_;
+  Registrations registrations_;
   Operation operation_;               // of run()
   std::array<Repeat, 8> repeats_;
 

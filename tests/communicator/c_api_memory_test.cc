@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "communicator/c_api.h"
+#include "communicator/registrations.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti {
@@ -67,6 +68,37 @@ TEST(MemAlloc, AForkedChildSharesTheMemoryButDoesNotFreeIt) {
   EXPECT_EQ(status, 0);
   EXPECT_STREQ(static_cast<char*>(memory), "from the child");
   EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess);
+}
+
+TEST(Register, KeepsMemoryFromBeingFreedUntilDeregisteredOrTheCommunicatorIsGone) {
+  tuttiComm_t comm = nullptr;
+  ASSERT_EQ(tuttiCommInitAll(&comm, 1, nullptr), tuttiSuccess) << last_error();
+  void *memory = nullptr, *first = nullptr, *second = nullptr;
+  ASSERT_EQ(tuttiMemAlloc(&memory, 10'000), tuttiSuccess);
+  char* const bytes = static_cast<char*>(memory);
+  ASSERT_EQ(tuttiCommRegister(comm, memory, 10'000, &first), tuttiSuccess) << last_error();
+  ASSERT_EQ(tuttiCommRegister(comm, bytes + 100, 1, &second), tuttiSuccess) << last_error();
+  EXPECT_NE(first, second);
+  expect_refused(tuttiMemFree(memory), tuttiInvalidUsage, "has 2 registrations");
+  EXPECT_EQ(tuttiCommDeregister(comm, first), tuttiSuccess);
+  expect_refused(tuttiCommDeregister(comm, first), tuttiInvalidArgument, "it was deregistered");
+  expect_refused(tuttiMemFree(memory), tuttiInvalidUsage, "has 1 registration ");
+  ASSERT_EQ(tuttiCommDestroy(comm), tuttiSuccess) << last_error();
+  EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess) << last_error();
+}
+
+TEST(Register, RegistrationsEndWithTheirOwner) {
+  void* memory = process_memory().allocate(4096);
+  {
+    Registrations registrations;
+    void* const handle = registrations.add(process_memory(), memory, 4096);
+    EXPECT_THROW(registrations.add(process_memory(), memory, 4097), Error);
+    registrations.remove(handle);
+    EXPECT_THROW(registrations.remove(handle), Error);
+    registrations.add(process_memory(), memory, 1);
+    EXPECT_THROW(process_memory().free(memory), Error);
+  }
+  process_memory().free(memory);
 }
 
 TEST(MemAlloc, ServesContainers) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory_resource>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 #include "base/types.h"
 #include "reduce/reference.h"
 #include "schedule/collective.h"
-#include "tutti/tutti.hpp"
+#include "tutti/tutti.h"
 
 namespace tutti::test {
 
@@ -47,8 +48,17 @@ class Guarded {
   }
 
  private:
+  class Shared final : public std::pmr::memory_resource {
+    void* do_allocate(size_t bytes, size_t) override {
+      void* memory = nullptr;
+      if (tuttiMemAlloc(&memory, bytes) != tuttiSuccess) throw std::bad_alloc();
+      return memory;
+    }
+    void do_deallocate(void* memory, size_t, size_t) override { tuttiMemFree(memory); }
+    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+  };
   static std::pmr::memory_resource* memory_for(size_t bytes) {
-    static MemoryResource shared;
+    static Shared shared;
     static std::atomic<unsigned> large{0};
     return bytes >= 65536 && large++ % 2 == 0 ? &shared : std::pmr::new_delete_resource();
   }

@@ -66,6 +66,16 @@ size_t tuttiTypeSize(tuttiDataType_t type) {
   return sizes[type];
 }
 
+tuttiResult_t tuttiMemAlloc(void** pointer, size_t bytes) {
+  *pointer = std::malloc(bytes);
+  return tuttiSuccess;
+}
+
+tuttiResult_t tuttiMemFree(void* pointer) {
+  std::free(pointer);
+  return tuttiSuccess;
+}
+
 tuttiResult_t tuttiGetUniqueId(tuttiUniqueId*) {
   current.reset();
   return tuttiSuccess;

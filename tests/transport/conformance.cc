@@ -132,6 +132,39 @@ TEST_P(TransportConformance, LentMemoryMayChangeOnceItIsFlushed) {
   }
 }
 
+// Who has failed gives its memory back at once. What a peer reads from then on is worth nothing, and it is told so.
+TEST_P(TransportConformance, WhatIsRevokedIsNotTaken) {
+  for (const bool viewed : {false, true}) {
+    connect(2, 1);
+    const Fd file = make_memory_file("test", 1 << 20, "test");
+    const Mapping memory(file.get(), 0, 1 << 20, "test");
+    const LentRegion region{1, memory.data(), memory.bytes(), file.get()};
+    const std::vector<std::byte> sent = data_of(bytes_max_, 5);
+    std::memcpy(memory.data(), sent.data(), bytes_max_);
+    size_t lent_bytes = 0, received_bytes = 0;
+    std::vector<std::byte> received(bytes_max_);
+    const std::byte* place = nullptr;
+    Status lending = Status::again;
+    const Status seen = settle([&] {
+      if (lending == Status::again) lending = endpoint(0, 1).lend(region, memory.data(), bytes_max_, 9, lent_bytes);
+      if (lending == Status::again) return endpoint(1, 0).recv(received.data(), bytes_max_, 9, received_bytes);
+      return viewed && received_bytes == 0 ? endpoint(1, 0).view(bytes_max_, 9, place) : Status::done;
+    });
+    ASSERT_EQ(seen, Status::done);
+    endpoint(0, 1).revoke();
+    std::memset(memory.data(), 0xee, bytes_max_);
+    Status end = Status::done;
+    if (place != nullptr) {
+      std::memcpy(received.data(), place, bytes_max_);
+      end = endpoint(1, 0).release();
+    } else if (received_bytes < bytes_max_) {
+      end = settle([&] { return endpoint(1, 0).recv(received.data(), bytes_max_, 9, received_bytes); });
+    }
+    if (end == Status::done) EXPECT_EQ(received, sent);
+    else EXPECT_EQ(end, Status::failed);
+  }
+}
+
 TEST_P(TransportConformance, SaysAgainWhereNothingHasCome) {
   connect(2, 1);
   std::vector<std::byte> data(100);
