@@ -92,8 +92,9 @@ Code Window::serve(WindowRequest::Kind kind, int peer, size_t offset, std::byte*
   request->offset = offset;
   request->tiles = {data, bytes};
   service_->submit(peer, request);
-  wait(request->done, [&] { return request->done.value() != 0; }, [&] { return fmt::format("{} {}", name(kind),
-                                                                                            bootstrap_.describe(peer)); });
+  wait(
+      request->done, [&] { return request->done.value() != 0; },
+      [&] { return fmt::format("{} {}", name(kind), bootstrap_.describe(peer)); });
   return request->failed ? failure() : Code::success;
 }
 
