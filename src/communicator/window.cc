@@ -34,7 +34,8 @@ Window::Window(Bootstrap& bootstrap, const WindowOptions& options, WindowMemory 
   board_ = std::move(opened.board);
   peers_ = std::move(opened.peers);
   if (opened.any_served) {
-    WindowServiceOptions service{std::move(opened.served), options.transports, options.patience, options.timeout_ns};
+    patience_.spin_ns = 0;  // two threads of each rank share its cores, and one waits for the other
+    WindowServiceOptions service{std::move(opened.served), options.transports, patience_, options.timeout_ns};
     service_ = std::make_unique<WindowService>(bootstrap_, service, memory_.bytes, counters_of(board_));
   }
   if (memory_.block != nullptr) memory_.block->registrations.fetch_add(1, std::memory_order_relaxed);
