@@ -80,7 +80,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buffer, size_t byt
       throw Error(Code::invalid_usage, "comm has been finalized: only tuttiCommDestroy may follow");
     auto block = bytes == 0 ? nullptr : process_memory().find(buffer, bytes);
     Window& opened = communicator.open_window({static_cast<std::byte*>(buffer), bytes}, std::move(block));
-    *window = store().make(std::make_unique<WindowOf>(communicator.life(), &communicator, &opened));
+    *window = store().make(std::make_unique<WindowOf>(WindowOf{communicator.life(), &communicator, &opened}));
     return tuttiSuccess;
   });
 }

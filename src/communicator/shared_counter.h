@@ -20,7 +20,7 @@ namespace tutti {
 class alignas(64) SharedCounter {
  public:
   // What the caller wrote before is seen by whoever sees the counter raised. A system call only where somebody sleeps.
-  // Nothing of the counter is touched after the wake-up; before that the caller must see to it that the memory stays.
+  // The counter must outlive the call, though a waiter may be gone by then.
   void raise() noexcept {
     value_.fetch_add(1, std::memory_order_seq_cst);  // pairs with value(); and before the look at sleepers_
     if (sleepers_.load(std::memory_order_seq_cst) != 0) futex(FUTEX_WAKE, INT_MAX, nullptr);

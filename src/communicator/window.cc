@@ -34,7 +34,8 @@ Window::Window(Bootstrap& bootstrap, const WindowOptions& options, WindowMemory 
   board_ = std::move(opened.board);
   peers_ = std::move(opened.peers);
   if (opened.any_served) {
-    WindowServiceOptions service{std::move(opened.served), options.transports, options.patience, options.timeout_ns};
+    patience_.spin_ns = 0;  // two threads of each rank share its cores, and one waits for the other
+    WindowServiceOptions service{std::move(opened.served), options.transports, patience_, options.timeout_ns};
     service_ = std::make_unique<WindowService>(bootstrap_, service, memory_.bytes, counters_of(board_));
   }
   if (memory_.block != nullptr) memory_.block->registrations.fetch_add(1, std::memory_order_relaxed);
@@ -82,8 +83,7 @@ Code Window::signal(int peer) {
 Code Window::flush(int peer) {
   if (bootstrap_.verdict() != nullptr) return failure();
   if (!reaches_directly(peer)) return serve(WindowRequest::Kind::flush, peer, 0, nullptr, 0);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // the copies lie in the peer's memory already
-  return Code::success;
+  return Code::success;  // the copies lie in the peer's memory, for all who hear of it by a release and an acquire
 }
 
 // Only the service lets go of a request, also where the communicator has failed: its memory is read until then.
@@ -93,8 +93,9 @@ Code Window::serve(WindowRequest::Kind kind, int peer, size_t offset, std::byte*
   request->offset = offset;
   request->tiles = {data, bytes};
   service_->submit(peer, request);
-  wait(request->done, [&] { return request->done.value() != 0; }, [&] { return fmt::format("{} {}", name(kind),
-                                                                                            bootstrap_.describe(peer)); });
+  wait(
+      request->done, [&] { return request->done.value() != 0; },
+      [&] { return fmt::format("{} {}", name(kind), bootstrap_.describe(peer)); });
   return request->failed ? failure() : Code::success;
 }
 

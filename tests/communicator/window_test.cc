@@ -47,12 +47,15 @@ constexpr Way ways[] = {{"Direct", nullptr, true, true},
                         {"Mixed", nullptr, true, false},
                         {"Tcp", "tcp", true, true}};
 
-// A rank's window and its memory, zeroed.
+// A rank's window and its memory, which begins with `content`. (A thread sanitizer does not see that a barrier orders what
+// the owner writes later before what the window's thread reads for others.)
 class Opened {
  public:
-  Opened(const Way& way, int rank, tuttiComm_t comm, size_t bytes) : comm_(comm), bytes_(bytes) {
+  Opened(const Way& way, int rank, tuttiComm_t comm, size_t bytes, const std::vector<unsigned char>& content = {})
+      : comm_(comm) {
     if (way.shares(rank)) expect_success(tuttiMemAlloc(&shared_, bytes));
     else ordinary_.resize(bytes);
+    std::copy(content.begin(), content.end(), data());
     expect_success(tuttiCommWindowRegister(comm, data(), bytes, &window_));
   }
   ~Opened() {
@@ -64,7 +67,6 @@ class Opened {
 
  private:
   tuttiComm_t comm_;
-  size_t bytes_;
   void* shared_ = nullptr;
   std::vector<unsigned char> ordinary_;
   tuttiWindow_t window_ = nullptr;
@@ -160,10 +162,7 @@ TEST_P(Windows, GetsBringWhatLiesThere) {
   run_all({1, 3, 5}, [](int n, int rank, tuttiComm_t comm) {
     const bool large = n <= 3;
     const auto bytes_of = [large](int r) { return (large ? large_bytes : 100'000) + size_t(r) * 1001; };
-    Opened window(GetParam(), rank, comm, bytes_of(rank));
-    const std::vector<unsigned char> mine = pattern(bytes_of(rank), unsigned(rank));
-    std::copy(mine.begin(), mine.end(), window.data());
-    expect_success(tuttiBarrier(comm, nullptr));
+    Opened window(GetParam(), rank, comm, bytes_of(rank), pattern(bytes_of(rank), unsigned(rank)));
     for (int peer = 0; peer < n; ++peer) {
       const std::vector<unsigned char> theirs = pattern(bytes_of(peer), unsigned(peer));
       for (const Draw& draw : draws(rank, peer, bytes_of(peer), large)) {
@@ -172,12 +171,11 @@ TEST_P(Windows, GetsBringWhatLiesThere) {
         EXPECT_TRUE(std::equal(got.begin(), got.end(), theirs.begin() + ptrdiff_t(draw.offset)));
       }
     }
-    expect_success(tuttiBarrier(comm, nullptr));
   });
 }
 
 TEST_P(Windows, WhatWasFlushedIsThereForAllWhoAreTold) {
-  run_all({2, 3, 5}, [](int n, int rank, tuttiComm_t comm) {
+  run_all({3, 5}, [](int n, int rank, tuttiComm_t comm) {
     constexpr size_t bytes = 200'003;
     Opened window(GetParam(), rank, comm, bytes);
     const int right = (rank + 1) % n;
@@ -193,19 +191,18 @@ TEST_P(Windows, WhatWasFlushedIsThereForAllWhoAreTold) {
   });
 }
 
-// The next signal is sent only after the answer: one signal too many would let the receiver read the old number.
+// The next signal is sent only after the answer: one signal too many would let the receiver look before the put.
 TEST_P(Windows, SignalsAreCountedExactly) {
   run_all({2, 3}, [](int n, int rank, tuttiComm_t comm) {
-    Opened window(GetParam(), rank, comm, sizeof(int));
+    constexpr int rounds = 40;
+    Opened window(GetParam(), rank, comm, rounds);
     const int right = (rank + 1) % n, left = (rank + n - 1) % n;
-    for (int round = 0; round < 40; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       const int count = 1 + round % 3;
-      expect_success(tuttiPut(&round, sizeof round, right, 0, window.get()));
+      expect_success(tuttiPut("x", 1, right, size_t(round), window.get()));
       for (int i = 0; i < count; ++i) expect_success(tuttiSignal(right, window.get()));
       expect_success(tuttiWaitSignal(left, count, window.get()));
-      int seen = -1;
-      std::memcpy(&seen, window.data(), sizeof seen);
-      ASSERT_EQ(seen, round);
+      ASSERT_EQ(window.data()[round], 'x');
       expect_success(tuttiSignal(left, window.get()));
       expect_success(tuttiWaitSignal(right, 1, window.get()));
     }
