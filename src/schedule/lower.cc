@@ -155,6 +155,12 @@ bool merge(Draft& draft, const Step& step, const Liveness& liveness, bool blocks
   return false;
 }
 
+// A copy that the next step finishes is no more than a store: both are one pass, which reads the source.
+bool is_finished_next(const Schedule& schedule, size_t i) {
+  return schedule[i].verb == Verb::copy && i + 1 < schedule.size() && schedule[i + 1].verb == Verb::finish &&
+         schedule[i + 1].dst == schedule[i].dst;
+}
+
 void append(Plan& plan, Draft& draft) {
   // A message that is only passed on is stored all the same: the step's slices say how large it is.
   if (draft.dst_dies && draft.fold.a.count > 0) draft.fold.dst = {};
@@ -204,7 +210,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
     if (first_steps != nullptr && first_steps->size() < plan.steps.size()) first_steps->push_back(first_step);
   };
   for (size_t i = 0; i < schedule.size(); ++i) {
-    if (merge(draft, schedule[i], live[i], shape.blocks)) continue;
+    if (!is_finished_next(schedule, i) && merge(draft, schedule[i], live[i], shape.blocks)) continue;
     end_draft();
     draft = draft_of(schedule[i], live[i]);
     first_step = number(i);
