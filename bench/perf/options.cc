@@ -117,7 +117,7 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("-T,--timeout", raw.timeout, "Deadline of an operation in seconds; 0: the library's");
   app.add_option("-R,--local_register", raw.local_register,
                  "1: buffers from tuttiMemAlloc, which ranks of one host read where they lie (0)");
-  app.add_option("--determinism", raw.determinism, "bitwise or strict; the library's where not given");
+  app.add_option("--determinism", raw.determinism, "bitwise, strict or invariant; the library's where not given");
   app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of iterations (greatest of all ranks)");
   app.add_flag("--line-exchange", raw.line_exchange, "First measure how fast two cores exchange a cache line");
   app.add_option("-J,--json", raw.json_file, "Write the results as JSON")->type_name("FILE");
@@ -196,10 +196,10 @@ void read_names(const Raw& raw, Options& options) {
   for (const Operator& op : all_operators())
     if (raw.op == "all" || raw.op == op.name) options.operators.push_back(op);
   if (options.operators.empty()) refuse("-o", raw.op, "none of " + names_of(all_operators()));
-  constexpr std::array<std::string_view, 2> modes = {"bitwise", "strict"};
+  constexpr std::array<std::string_view, 3> modes = {"bitwise", "strict", "invariant"};
   const auto mode = std::find(modes.begin(), modes.end(), raw.determinism);
   if (mode != modes.end()) options.determinism = int(mode - modes.begin());
-  else if (!raw.determinism.empty()) refuse("--determinism", raw.determinism, "neither bitwise nor strict");
+  else if (!raw.determinism.empty()) refuse("--determinism", raw.determinism, "none of bitwise, strict and invariant");
   options.root = raw.root == "all" ? -1 : int(number("-r", raw.root, -1, 1 << 20));
 }
 

@@ -130,7 +130,10 @@ typedef enum TUTTI_ANY_INT {
  * call on the same communicator gives the same bits again. */
 typedef enum TUTTI_ANY_INT {
   tuttiDeterminismBitwise = 0, /* also on the algorithm that is chosen: by size, place, number of ranks */
-  tuttiDeterminismStrict = 1   /* on the inputs in the order of ranks alone: left to right, in passes that are cut alike */
+  tuttiDeterminismStrict = 1,  /* on the inputs in the order of ranks alone: left to right, in passes that are cut alike */
+  tuttiDeterminismInvariant = 2 /* on the inputs alone, not on their order nor on which rank gives which: exact sums and
+                                   averages, rounded once. Products of floats and operators made by tuttiRedOpCreate
+                                   cannot have it: InvalidArgument */
 } tuttiDeterminism_t;
 #undef TUTTI_ANY_INT
 
@@ -522,8 +525,8 @@ TUTTI_API tuttiResult_t tuttiSendRecv(const void* sendbuff, size_t sendcount, in
 /* --- Calls with options ------------------------------------------------------------------------------------------ */
 
 /* What one call asks for beside what it does; read before the call returns. Start from TUTTI_OPTIONS_INITIALIZER; a field
- * left at its initial value means "as the communicator". All ranks must give the same algorithm and determinism, else the
- * call ends with tuttiMismatch, which shows both; deadlines may differ. */
+ * left at its initial value means "as the communicator". All ranks must give the same algorithm, determinism and inputs,
+ * else the call ends with tuttiMismatch, which shows both; deadlines may differ. */
 typedef struct {
   size_t size;           /* sizeof(tuttiOptions_t) as the caller was compiled */
   uint32_t version;      /* TUTTI_VERSION as the caller was compiled */
@@ -532,12 +535,16 @@ typedef struct {
   const char* algorithm; /* name of an algorithm of this collective (of the catalog, or of a file named by
                             TUTTI_SCHEDULES); NULL: chosen */
   int32_t determinism;   /* a tuttiDeterminism_t; -1: the communicator's */
+  size_t inputs;         /* reductions with determinism invariant only: vectors that each rank gives, 1 to 4095. sendbuff
+                            has so many, one after the other, each as large as the call says (of v-forms: up to the end of
+                            its last block). recvbuff has one; in place it lies in the first. The result is that of all
+                            ranks' vectors: avg divides by their number */
 } tuttiOptions_t;
 
-#define TUTTI_OPTIONS_INITIALIZER { sizeof(tuttiOptions_t), TUTTI_VERSION, -1, NULL, -1 }
+#define TUTTI_OPTIONS_INITIALIZER { sizeof(tuttiOptions_t), TUTTI_VERSION, -1, NULL, -1, 1 }
 
 /* Each is the call without "With" on the terms of `options`, alone, in groups, on streams and prepared. options may be
- * NULL. Errors: as the call's; InvalidArgument (options->size, deadline_ms or determinism; an algorithm that the
+ * NULL. Errors: as the call's; InvalidArgument (options->size, deadline_ms, determinism or inputs; an algorithm that the
  * collective does not have, or that does not add as the determinism asks; any algorithm for point to point). */
 TUTTI_API tuttiResult_t tuttiAllReduceWith(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                                            tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream,

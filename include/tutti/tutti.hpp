@@ -206,6 +206,8 @@ class How {
   How(const Options& options) noexcept : options_(&options) {}
   tuttiStream_t stream() const noexcept { return stream_ == nullptr ? nullptr : stream_->get(); }
   const tuttiOptions_t* options() const noexcept { return options_; }
+  // Vectors that each rank gives: an input is so many times as large as a result.
+  size_t inputs() const noexcept { return options_ == nullptr || options_->inputs == 0 ? 1 : options_->inputs; }
 
  private:
   const Stream* stream_ = nullptr;
@@ -302,18 +304,19 @@ class Communicator {
     return Operator(op, handle_, nullptr);
   }
 
-  // output[i] = op over all ranks of input[i]; the spans have one size, and are equal or disjoint.
+  // output[i] = op over all ranks of input[i]; the spans have one size, and are equal or disjoint. (Of all reductions: with
+  // options.inputs, input has so many vectors of that size, one after the other.)
   template <class T>
   void all_reduce(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
-    same_size(input.size(), output.size());
-    check(tuttiAllReduceWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, how.stream(),
+    same_size(input.size(), output.size() * how.inputs());
+    check(tuttiAllReduceWith(input.data(), output.data(), output.size(), data_type_of<T>(), op, handle_, how.stream(),
                              how.options()));
   }
   // In place.
   template <class T>
   void all_reduce(std::span<T> data, tuttiRedOp_t op, How how = {}) {
-    check(tuttiAllReduceWith(data.data(), data.data(), data.size(), data_type_of<T>(), op, handle_, how.stream(),
-                             how.options()));
+    check(tuttiAllReduceWith(data.data(), data.data(), data.size() / how.inputs(), data_type_of<T>(), op, handle_,
+                             how.stream(), how.options()));
   }
   void all_reduce(const void* input, void* output, size_t count, tuttiDataType_t type, tuttiRedOp_t op, How how = {}) {
     check(tuttiAllReduceWith(input, output, count, type, op, handle_, how.stream(), how.options()));
@@ -332,24 +335,24 @@ class Communicator {
   // output[i] on `root` = op over all ranks of input[i]; elsewhere output is not used and may be empty.
   template <class T>
   void reduce(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, int root, How how = {}) {
-    if (root == rank()) same_size(input.size(), output.size());
-    check(tuttiReduceWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, root, handle_, how.stream(),
-                          how.options()));
+    if (root == rank()) same_size(input.size(), output.size() * how.inputs());
+    check(tuttiReduceWith(input.data(), output.data(), input.size() / how.inputs(), data_type_of<T>(), op, root, handle_,
+                          how.stream(), how.options()));
   }
 
   // output[i] on rank r = op over the ranks 0 to r of input[i].
   template <class T>
   void scan(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
-    same_size(input.size(), output.size());
-    check(tuttiScanWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, how.stream(),
+    same_size(input.size(), output.size() * how.inputs());
+    check(tuttiScanWith(input.data(), output.data(), output.size(), data_type_of<T>(), op, handle_, how.stream(),
                         how.options()));
   }
   // output[i] on rank r = op over the ranks 0 to r - 1 of input[i]; on rank 0 output stays as it is and may be empty.
   template <class T>
   void exscan(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
-    if (rank() != 0) same_size(input.size(), output.size());
-    check(tuttiExScanWith(input.data(), output.data(), input.size(), data_type_of<T>(), op, handle_, how.stream(),
-                          how.options()));
+    if (rank() != 0) same_size(input.size(), output.size() * how.inputs());
+    check(tuttiExScanWith(input.data(), output.data(), input.size() / how.inputs(), data_type_of<T>(), op, handle_,
+                          how.stream(), how.options()));
   }
 
   // Of the following, a span of blocks has size() of them, one after the other, block r being of or for rank r.
@@ -364,7 +367,7 @@ class Communicator {
   // output on rank r = op over all ranks of block r of their inputs.
   template <class T>
   void reduce_scatter(std::span<const T> input, std::span<T> output, tuttiRedOp_t op, How how = {}) {
-    same_size(input.size(), output.size() * blocks());
+    same_size(input.size(), output.size() * blocks() * how.inputs());
     check(tuttiReduceScatterWith(input.data(), output.data(), output.size(), data_type_of<T>(), op, handle_,
                                  how.stream(), how.options()));
   }
@@ -409,7 +412,7 @@ class Communicator {
   template <class T>
   void reduce_scatter_v(std::span<const T> input, std::span<const size_t> counts, std::span<const size_t> displs,
                         std::span<T> output, tuttiRedOp_t op, How how = {}) {
-    fits("input", input.size(), counts, displs);
+    fits("input", input.size() / how.inputs(), counts, displs);
     check(tuttiReduceScatterVWith(input.data(), counts.data(), given(displs), output.data(), output.size(),
                               data_type_of<T>(), op, handle_, how.stream(), how.options()));
   }

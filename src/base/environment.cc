@@ -42,7 +42,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_ALGO", text, "", "Forces an algorithm by name for every collective that has it."},
     {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs, the same choices each run."},
     {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
-    {"TUTTI_DETERMINISM", text, "", "bitwise or strict: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
+    {"TUTTI_DETERMINISM", text, "", "bitwise, strict or invariant: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
     {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},
     {"TUTTI_LEND", flag, "1", "0: ranks of one host copy messages also out of memory of tuttiMemAlloc, and never read it in place."},

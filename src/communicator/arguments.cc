@@ -25,19 +25,20 @@ void take_known_fields(const char* name, const char* advice, T& known, const T& 
 }
 
 Determinism checked_determinism(const char* argument, int32_t value) {
-  if (value < tuttiDeterminismBitwise || value > tuttiDeterminismStrict)
-    refuse(fmt::format("{} is {}, neither tuttiDeterminismBitwise (0) nor tuttiDeterminismStrict (1)", argument,
-                       value));
+  if (value < tuttiDeterminismBitwise || value > tuttiDeterminismInvariant)
+    refuse(fmt::format("{} is {}, none of tuttiDeterminismBitwise (0), tuttiDeterminismStrict (1) and "
+                       "tuttiDeterminismInvariant (2)",
+                       argument, value));
   return Determinism(value + 1);
 }
 
 Determinism determinism_setting(int32_t configured) {
   const std::optional<std::string> text = environment_text("TUTTI_DETERMINISM");
   if (!text) return configured == -1 ? Determinism::bitwise : checked_determinism("config->determinism", configured);
-  for (const Determinism mode : {Determinism::bitwise, Determinism::strict})
+  for (const Determinism mode : {Determinism::bitwise, Determinism::strict, Determinism::invariant})
     if (*text == name(mode)) return mode;
   throw Error(Code::invalid_usage,
-              fmt::format("environment variable TUTTI_DETERMINISM={} is neither bitwise nor strict", *text));
+              fmt::format("environment variable TUTTI_DETERMINISM={} is none of bitwise, strict and invariant", *text));
 }
 
 std::string text_setting(const char* variable, const char* configured) {
@@ -106,13 +107,14 @@ void check_rank(int rank, int size) {
   if (rank < 0 || rank >= size) refuse(fmt::format("rank is {}, outside 0 to {}", rank, size - 1));
 }
 
-void check_count(size_t count, const ElementType& type, int blocks) {
+void check_count(size_t count, const ElementType& type, int blocks, size_t inputs) {
   const size_t bytes_max = size_t(std::numeric_limits<int64_t>::max());
   size_t bytes = 0;  // products are cheaper than quotients
   if (!__builtin_mul_overflow(count, size_t{type.bytes}, &bytes) &&
-      !__builtin_mul_overflow(bytes, size_t(blocks), &bytes) && bytes <= bytes_max)
+      !__builtin_mul_overflow(bytes, size_t(blocks) * inputs, &bytes) && bytes <= bytes_max)
     return;
-  const std::string times = blocks == 1 ? "" : fmt::format(" and {} ranks", blocks);
+  std::string times = blocks == 1 ? "" : fmt::format(" and {} ranks", blocks);
+  if (inputs > 1) times += fmt::format(" and {} inputs", inputs);
   refuse(fmt::format("count is {}, which times {} bytes of {}{} exceeds 2^63", count, type.bytes, describe(type),
                      times));
 }
@@ -178,6 +180,9 @@ CheckedOptions checked_call_options(const tuttiOptions_t* options) {
   }
   if (given.algorithm != nullptr) checked.algorithm = given.algorithm;
   if (given.determinism != -1) checked.determinism = checked_determinism("options->determinism", given.determinism);
+  if (given.inputs < 1 || given.inputs > signature_inputs_max)
+    refuse(fmt::format("options->inputs is {}, outside 1 to {}", given.inputs, signature_inputs_max));
+  checked.inputs = uint16_t(given.inputs);
   return checked;
 }
 

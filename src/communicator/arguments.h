@@ -27,8 +27,8 @@ void check_defined(ReduceOp op, const ElementType& type);
 void check_root(int root, int size);
 void check_peer(int peer, int size);
 void check_rank(int rank, int size);
-// count × element size × blocks must stay below 2^63.
-void check_count(size_t count, const ElementType& type, int blocks = 1);
+// count × element size × blocks × inputs must stay below 2^63.
+void check_count(size_t count, const ElementType& type, int blocks = 1, size_t inputs = 1);
 // A buffer that is read or written must not be null where count > 0.
 void check_buffer(const char* name, const void* buffer, size_t count);
 // A memory area of a caller.
@@ -49,6 +49,7 @@ struct CheckedOptions {
   int timeout_ms = 0;            // 0: the communicator's
   std::string_view algorithm{};  // as the caller wrote it; "": none
   Determinism determinism = Determinism::as_communicator;
+  uint16_t inputs = 1;
 };
 CheckedOptions checked_call_options(const tuttiOptions_t* options);
 

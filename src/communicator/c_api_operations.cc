@@ -7,6 +7,7 @@
 #include "communicator/arguments.h"
 #include "communicator/c_api_operations.h"
 #include "communicator/group.h"
+#include "reduce/exact.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -93,22 +94,63 @@ void check_fits(const ElementType& type, const Communicator& communicator) {
                                                describe(type), communicator.message_bytes_max()));
 }
 
-void take_options(Request& request, const Communicator& communicator, const tuttiOptions_t* options) {
-  if (options == nullptr) return;
-  const CheckedOptions checked = checked_call_options(options);
-  request.timeout_ns = checked.timeout_ms * ns_per_ms;
-  if (checked.determinism != communicator.options().determinism) request.terms.determinism = checked.determinism;
-  if (checked.algorithm.empty()) return;
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, sentence); }
+
+void take_algorithm(Request& request, const Communicator& communicator, std::string_view algorithm) {
   if (request.call.kind == Collective::send_recv)
-    throw Error(Code::invalid_argument,
-                fmt::format("options->algorithm is \"{}\", but point to point has none", checked.algorithm));
+    refuse(fmt::format("options->algorithm is \"{}\", but point to point has none", algorithm));
   try {
-    const Planner::Named named = communicator.named_algorithm(checked.algorithm, request);
+    const Planner::Named named = communicator.named_algorithm(algorithm, request);
     request.algorithm = named.algorithm;
     request.terms.algorithm = named.number;
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("options->{}", error.what()));
   }
+}
+
+// Several vectors of a rank.
+void check_inputs(const Request& request, const Communicator& communicator) {
+  const Call& call = request.call;
+  const size_t inputs = request.terms.inputs, all = inputs * size_t(communicator.size());
+  if (!meaning(call.kind).reduces || call.kind == Collective::barrier)
+    refuse(fmt::format("options->inputs is {}, but {} has nothing to add", inputs, name(call.kind)));
+  const Determinism mode = communicator.determinism_of(request.terms);
+  if (mode != Determinism::invariant)
+    refuse(fmt::format("options->inputs is {}, which needs determinism invariant, but it is {}", inputs, name(mode)));
+  if (!communicator.adds_exactly(request)) return;
+  if (all > size_t(exact_inputs_max))
+    refuse(fmt::format("options->inputs is {}, which times {} ranks is more than {} vectors", inputs,
+                       communicator.size(), exact_inputs_max));
+  if (inputs * element_bytes(call) > communicator.message_bytes_max())
+    refuse(fmt::format("options->inputs is {}, which times {} bytes of {} is more than a message of this communicator "
+                       "holds, {} bytes",
+                       inputs, element_bytes(call), name(call.type), communicator.message_bytes_max()));
+}
+
+// What depends on the order for all that is done about it: products are rounded, and nobody knows what a caller's
+// operator does.
+void check_is_invariant(const Request& request, const Communicator& communicator) {
+  const ReduceOp op = request.call.op;
+  if (op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premulsum) return;
+  if (!communicator.adds_exactly(request)) return;
+  const bool by_call = request.terms.determinism == Determinism::invariant;
+  refuse(fmt::format("op is {} on {}, whose result depends on the order of the inputs, but determinism is invariant ({})",
+                     name(op), describe(request.call.type, request.call.opaque_bytes),
+                     by_call ? "options->determinism" : "of the communicator; options->determinism may ask for less"));
+}
+
+}  // namespace
+
+void take_options(Request& request, const Communicator& communicator, const tuttiOptions_t* options) {
+  const CheckedOptions checked = options == nullptr ? CheckedOptions{} : checked_call_options(options);
+  request.timeout_ns = checked.timeout_ms * ns_per_ms;
+  if (checked.determinism != communicator.options().determinism) request.terms.determinism = checked.determinism;
+  request.terms.inputs = checked.inputs;
+  check_is_invariant(request, communicator);
+  if (checked.inputs != 1) check_inputs(request, communicator);
+  if (!checked.algorithm.empty()) take_algorithm(request, communicator, checked.algorithm);
 }
 
 // Buffers that the rank has no part of are not looked at.
@@ -122,8 +164,6 @@ tuttiResult_t collective(Collective kind, const void* send, void* recv, size_t c
   const int root = extra.root.value_or(0);
   check_root(root, communicator.size());
   const Meaning& means = meaning(kind);
-  const int blocks = means.blocks ? communicator.size() : 1;
-  check_count(count, type, blocks);
   const bool is_root = root == communicator.rank();
   const Part input = means.input_of(is_root), output = means.output_of(is_root);
   if (input != Part::none) check_buffer("sendbuff", send, count);
@@ -134,15 +174,19 @@ tuttiResult_t collective(Collective kind, const void* send, void* recv, size_t c
   request.call.op = op.op;
   request.made = std::move(op.made);
   request.call.root = uint32_t(root);
+  take_options(request, communicator, extra.options);
+  const size_t inputs = request.terms.inputs;
+  const int blocks = means.blocks ? communicator.size() : 1;
+  check_count(count, type, blocks, inputs);
+  request.vector_stride = count * size_t(blocks);
   if (input != Part::none && output != Part::none) {
     const size_t bytes = count * type.bytes, block_at = size_t(communicator.rank()) * bytes;
     const auto of_part = [&](Part part) { return part == Part::all ? bytes * size_t(blocks) : bytes; };
     const InPlace allowed = in_place_of(input, output);
-    request.in_place = check_overlap({send, of_part(input)}, {recv, of_part(output)}, allowed, block_at);
+    request.in_place = check_overlap({send, inputs * of_part(input)}, {recv, of_part(output)}, allowed, block_at);
     if (request.in_place && allowed == InPlace::recv_is_block_of_send) request.output -= block_at;
     if (request.in_place) request.input = request.output;
   }
-  take_options(request, communicator, extra.options);
   return submit(communicator, request, stream);
 }
 

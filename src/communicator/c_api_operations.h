@@ -14,7 +14,8 @@ namespace tutti {
 Request request_of(Collective kind, const void* input, void* output, size_t count, const ElementType& type);
 // Elements must fit into a message.
 void check_fits(const ElementType& type, const Communicator& communicator);
-// Writes what a call asks for beside what it does into its request, which is complete else.
+// Writes what a call asks for beside what it does into its request, whose call is complete. Refuses what the determinism
+// of call or communicator cannot keep.
 void take_options(Request& request, const Communicator& communicator, const tuttiOptions_t* options);
 // Runs a checked request now, on a stream, or at the end of the open group.
 tuttiResult_t submit(Communicator& communicator, const Request& request, tuttiStream_t stream);

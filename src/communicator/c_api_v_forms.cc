@@ -26,6 +26,12 @@ struct Side {
   BlockLayout blocks{};  // of every rank; where part is own, all but its own are unknown, and its first is 0
 
   size_t total() const { return std::accumulate(blocks.sizes.begin(), blocks.sizes.end(), size_t{0}); }
+  // Beyond the last element.
+  size_t end() const {
+    size_t last = 0;
+    for (size_t i = 0; i < blocks.sizes.size(); ++i) last = std::max(last, blocks.firsts[i] + blocks.sizes[i]);
+    return last;
+  }
 };
 
 void check_end(const Side& side, size_t block, size_t first, size_t size, const ElementType& type) {
@@ -157,6 +163,9 @@ class VForm {
     request.call.op = op_.op;
     request.made = std::move(op_.made);
     request.call.root = uint32_t(root_);
+    take_options(request, communicator_, options);
+    request.vector_stride = send_.end();
+    check_count(request.vector_stride, type_, 1, request.terms.inputs);
     if (send_.part != Part::none && recv_.part != Part::none) place_together(request);
     auto layout = std::make_shared<Layout>();
     layout->of_pairs = kind_ != Collective::all_gather_v && kind_ != Collective::reduce_scatter_v;
@@ -171,7 +180,6 @@ class VForm {
     layout->input = std::move(send_.blocks);
     layout->output = std::move(recv_.blocks);
     request.layout = std::move(layout);
-    take_options(request, communicator_, options);
     return tutti::submit(communicator_, request, stream);
   }
 
@@ -187,7 +195,13 @@ class VForm {
     const bool same = both_whole ? send_.data == recv_.data && send_.blocks.sizes == recv_.blocks.sizes &&
                                        send_.blocks.firsts == recv_.blocks.firsts
                                  : send_.blocks.sizes[me] > 0 && own_at(send_) == own_at(recv_);
-    if (!same) return check_apart(send_, recv_, width);
+    if (!same) {
+      check_apart(send_, recv_, width);
+      if (request.terms.inputs > 1)
+        check_overlap({send_.data, request.terms.inputs * request.vector_stride * width},
+                      {own_at(recv_), recv_.blocks.sizes[me] * width}, InPlace::refused);
+      return;
+    }
     request.in_place = true;
     const Side& whole = send_.part == Part::all ? send_ : recv_;
     if (whole.part == Part::all) check_disjoint(whole);

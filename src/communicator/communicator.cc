@@ -5,12 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "communicator/c_api.h"
 #include "communicator/wait.h"
+#include "reduce/exact.h"
 #include "reduce/scale.h"
 #include "schedule/collective.h"
 
@@ -94,46 +96,45 @@ void Communicator::revoke_lent() noexcept {
     if (endpoint != nullptr) endpoint->revoke();
 }
 
-// A v-form's input times its scalar: blocks follow each other in memory of their own.
-Request Communicator::with_multiplied_blocks(const Request& asked) {
+// Of a v-form: blocks, and vectors of them, follow each other in memory of their own.
+Request Communicator::with_made_blocks(const Request& asked, size_t vectors, const MakeInput& make) {
   Request request = asked;
-  const MadeOperator& made = *asked.made;
-  const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
-  const BlockLayout& blocks = asked.layout->input;
-  const size_t width = made.type.bytes;
-  multiplied_layout_ = *asked.layout;
-  multiplied_.resize(std::max(multiplied_.size(), asked.layout->elements * width));
-  for (size_t i = 0, at = 0; i < blocks.sizes.size(); at += blocks.sizes[i], ++i) {
-    multiplied_layout_.input.firsts[i] = at;
-    if (blocks.sizes[i] == 0) continue;
-    scale(asked.call.type, scalar, asked.input + blocks.firsts[i] * width, multiplied_.data() + at * width,
-          blocks.sizes[i]);
-  }
+  const size_t width = element_bytes(asked.call);
+  made_layout_ = *asked.layout;
+  BlockLayout& blocks = made_layout_.input;
+  const size_t stride = std::accumulate(blocks.sizes.begin(), blocks.sizes.end(), size_t{0});
+  made_input_.resize(std::max(made_input_.size(), vectors * stride * width));
+  std::exclusive_scan(blocks.sizes.begin(), blocks.sizes.end(), blocks.firsts.begin(), size_t{0});
+  for (size_t k = 0; k < vectors; ++k)
+    for (size_t i = 0; i < blocks.sizes.size(); ++i) {
+      if (blocks.sizes[i] == 0) continue;
+      const std::byte* const from = asked.input + (k * asked.vector_stride + asked.layout->input.firsts[i]) * width;
+      make(from, made_input_.data() + (k * stride + blocks.firsts[i]) * width, blocks.sizes[i]);
+    }
   request.in_place = false;
-  request.input = multiplied_.data();
-  request.layout = {std::shared_ptr<const void>(), &multiplied_layout_};  // owns nothing: the memory is of this
+  request.input = made_input_.data();
+  request.vector_stride = stride;
+  request.layout = {std::shared_ptr<const void>(), &made_layout_};  // owns nothing: the memory is of this
   return request;
 }
 
-// A rank's input times its scalar: where it has the whole result too, there; else in memory of its own.
-Request Communicator::with_multiplied_input(const Request& asked) {
-  if (asked.layout != nullptr) return with_multiplied_blocks(asked);
+// Where a rank has the whole result too, and its input is as large, the input is made there; else in memory of its own.
+Request Communicator::with_made_input(const Request& asked, size_t vectors, const MakeInput& make) {
+  if (asked.layout != nullptr) return with_made_blocks(asked, vectors, make);
   Request request = asked;
-  const MadeOperator& made = *asked.made;
   const Meaning& kind = meaning(asked.call.kind);
-  const bool into_output = !kind.blocks && asked.output != nullptr;
-  const size_t count = asked.call.count * (kind.blocks ? size_t(size_) : 1);
-  const size_t own_block_at = kind.blocks ? size_t(rank_) * asked.call.count * made.type.bytes : 0;
+  const bool into_output = !kind.blocks && asked.output != nullptr && vectors == 1;
+  const size_t width = element_bytes(asked.call);
+  const size_t count = vectors * asked.call.count * (kind.blocks ? size_t(size_) : 1);
   if (into_output) {
     request.in_place = true;
   } else {
-    multiplied_.resize(std::max(multiplied_.size(), count * made.type.bytes));
+    made_input_.resize(std::max(made_input_.size(), count * width));
     request.in_place = false;
-    if (asked.in_place) request.output += own_block_at;
+    if (asked.in_place && kind.blocks) request.output += size_t(rank_) * asked.call.count * width;
   }
-  std::byte* const target = into_output ? asked.output : multiplied_.data();
-  const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
-  scale(asked.call.type, scalar, asked.input, target, count);
+  std::byte* const target = into_output ? asked.output : made_input_.data();
+  make(asked.input, target, count);
   request.input = target;
   return request;
 }
@@ -148,13 +149,56 @@ void Communicator::find_regions(Work& work) noexcept {
   work.output_region = work.output == work.input ? work.input_region : region_of(work.output);
 }
 
+// A rank's input times its scalar.
+Request Communicator::with_multiplied_input(const Request& asked) {
+  const MadeOperator& made = *asked.made;
+  const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
+  return with_made_input(asked, asked.terms.inputs, [&](const std::byte* from, std::byte* to, size_t count) {
+    scale(asked.call.type, scalar, from, to, count);
+  });
+}
+
+// A rank's vectors as one, where that is the same in every order.
+Request Communicator::with_joined_vectors(const Request& asked) {
+  const size_t stride = asked.vector_stride * element_bytes(asked.call);
+  const ReduceFunction join = reduce_function(asked.call.type, asked.call.op);
+  return with_made_input(asked, 1, [&](const std::byte* from, std::byte* to, size_t count) {
+    for (size_t k = 0; k < asked.terms.inputs;) {
+      const void* inputs[reduce_inputs_max] = {to};
+      int n = k > 0 ? 1 : 0;
+      for (; n < reduce_inputs_max && k < asked.terms.inputs; ++k) inputs[n++] = from + k * stride;
+      join(to, inputs, n, count, 0, Store::cached);
+    }
+  });
+}
+
+// How a call's inputs are joined, and by what the result is divided.
+void Communicator::set_reduction(Work& work, const Request& request) noexcept {
+  const Call& call = request.call;
+  work.reduce = reduce_function(call.type, call.op);
+  if (call.op == ReduceOp::avg)
+    work.divisor = meaning(call.kind).joined(uint32_t(rank_), uint32_t(size_)) * request.terms.inputs;
+  else if (gives_truth(call.op, call.type))
+    work.divisor = 1;
+  if (request.made != nullptr && request.made->custom.function != nullptr) work.custom = &request.made->custom;
+  if (!adds_exactly(request)) [[likely]] return;
+  work.reduce = exact_sum_function(call.type);
+  work.divisor = std::max(work.divisor, 1u);
+  work.vectors = request.terms.inputs;
+  work.vector_stride = request.vector_stride;
+  work.operands = reinterpret_cast<const void**>(scratch_.get() + engine_->scratch_bytes(*work.plan, channels_));
+}
+
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   try {
-    Request multiplied;
-    if (asked.call.op == ReduceOp::premulsum) [[unlikely]] multiplied = with_multiplied_input(asked);
-    const Request& request = asked.call.op == ReduceOp::premulsum ? multiplied : asked;
+    Request made;
+    if (joins_its_vectors(asked)) [[unlikely]] made = with_joined_vectors(asked);
+    if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
+      made = with_multiplied_input(joins_its_vectors(asked) ? made : asked);
+    const Request& request = makes_its_input(asked) ? made : asked;
     const Plan& plan = plan_of(request);
-    if (plan.shape.scratch != 0) reserve_scratch(plan);
+    const size_t operands = adds_exactly(request) ? size_t(size_) * request.terms.inputs : 0;
+    if (plan.shape.scratch != 0 || operands != 0) reserve_scratch(plan, operands);
     const Call& call = request.call;
     Work& work = operation.new_work();
     work.plan = &plan;
@@ -173,11 +217,7 @@ bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
       if (!request.in_place && kind.input_of(is_root) == Part::own) work.input_first = uint32_t(rank_);
       if (!request.in_place && kind.output_of(is_root) == Part::own) work.output_first = uint32_t(rank_);
     }
-    if (kind.reduces) {
-      work.reduce = reduce_function(call.type, call.op);
-      work.divisor = call.op == ReduceOp::avg ? kind.joined(uint32_t(rank_), uint32_t(size_)) : gives_truth(call.op, call.type) ? 1 : 0;
-      if (request.made != nullptr && request.made->custom.function != nullptr) work.custom = &request.made->custom;
-    }
+    if (kind.reduces) set_reduction(work, request);
     const bool point_to_point = call.kind == Collective::send_recv;
     recorder_->begin(operation, work.signature);
     engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
@@ -217,24 +257,35 @@ const Plan& Communicator::plan_of(const Request& request) {
   if (request.layout != nullptr)
     bytes = request.layout->of_pairs ? pair_bytes_assumed * blocks : request.layout->elements * element_bytes(call);
   const Demand demand = demand_of(request);
+  // A plan for work in place has one name for input and output, but only the input has several vectors. All of it is
+  // sent before any of the output is written.
+  const bool in_place = request.in_place && !demand.several_inputs;
+  if (demand.several_inputs) bytes *= request.terms.inputs;
   if (!request.algorithm.empty()) [[unlikely]]
-    return planner_->plan_named(request.algorithm, call.kind, bytes, int(call.root), request.in_place, demand);
-  return planner_->plan(call.kind, bytes, int(call.root), request.in_place, demand);
+    return planner_->plan_named(request.algorithm, call.kind, bytes, int(call.root), in_place, demand);
+  return planner_->plan(call.kind, bytes, int(call.root), in_place, demand);
 }
 
 Demand Communicator::demand_of(const Request& request) const noexcept {
   const Call& call = request.call;
   const bool left_fold = determinism_of(request.terms) != Determinism::bitwise && order_matters(call.op, call.type);
   // Before a v-form's layout is made, its kind says which it will have.
-  return {call.op == ReduceOp::custom_in_order, element_bytes(call) > chunk_unit_bytes, left_fold, is_of_pairs(call.kind)};
+  return {call.op == ReduceOp::custom_in_order, element_bytes(call) > chunk_unit_bytes, left_fold,
+          is_of_pairs(call.kind), left_fold && request.terms.inputs > 1};
+}
+
+bool Communicator::adds_exactly(const Request& request) const noexcept {
+  return determinism_of(request.terms) == Determinism::invariant && meaning(request.call.kind).reduces &&
+         order_matters(request.call.op, request.call.type);
 }
 
 Planner::Named Communicator::named_algorithm(std::string_view algorithm, const Request& request) const {
   return planner_->named(algorithm, request.call.kind, int(request.call.root), demand_of(request));
 }
 
-void Communicator::reserve_scratch(const Plan& plan) {
-  const size_t bytes = engine_->scratch_bytes(plan, channels_);
+// The plan's memory, then room for pointers to operands.
+void Communicator::reserve_scratch(const Plan& plan, size_t operands) {
+  const size_t bytes = engine_->scratch_bytes(plan, channels_) + operands * sizeof(const void*);
   if (bytes <= scratch_bytes_) return;
   forget_repeats();
   ++scratch_epoch_;

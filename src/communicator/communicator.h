@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,6 +57,7 @@ struct Request {
   std::shared_ptr<const Layout> layout{};      // v-forms: where the blocks lie, from where the pointers point
   Terms terms{};                   // determinism only where it differs from the communicator's
   std::string_view algorithm{};    // of terms.algorithm; outlives the communicator
+  size_t vector_stride = 0;        // reductions: elements from one of the rank's terms.inputs vectors to the next
   TimeNs timeout_ns = 0;           // longest wait of this call; 0: the communicator's
 };
 
@@ -207,6 +209,12 @@ class Communicator {
   Determinism determinism_of(const Terms& terms) const noexcept {
     return terms.determinism == Determinism::as_communicator ? options_.determinism : terms.determinism;
   }
+  // Whether the call's sum is exact, and rounded once.
+  bool adds_exactly(const Request& request) const noexcept;
+  // Whether the call's input is made of the caller's each time that it begins.
+  bool makes_its_input(const Request& request) const noexcept {
+    return request.call.op == ReduceOp::premulsum || joins_its_vectors(request);
+  }
 
  private:
   Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log);
@@ -218,10 +226,18 @@ class Communicator {
   const Plan& plan_of(const Request& request);
   Demand demand_of(const Request& request) const noexcept;
   std::string describe_call(uint64_t signature) const;
-  void reserve_scratch(const Plan& plan);
+  void set_reduction(Work& work, const Request& request) noexcept;
+  void reserve_scratch(const Plan& plan, size_t operands);
   static void find_regions(Work& work) noexcept;
+  bool joins_its_vectors(const Request& request) const noexcept {
+    return request.terms.inputs > 1 && !adds_exactly(request);
+  }
+  // Makes some elements of the input that a call begins with of those of the caller's.
+  using MakeInput = std::function<void(const std::byte* from, std::byte* to, size_t count)>;
+  Request with_made_input(const Request& asked, size_t vectors, const MakeInput& make);
+  Request with_made_blocks(const Request& asked, size_t vectors, const MakeInput& make);
   Request with_multiplied_input(const Request& asked);
-  Request with_multiplied_blocks(const Request& asked);
+  Request with_joined_vectors(const Request& asked);
   bool may_repeat(const Request& request) const noexcept;
   void forget_repeats() noexcept;
   Code finish(Operation& operation, Status status) noexcept;
@@ -258,8 +274,8 @@ class Communicator {
   size_t scratch_bytes_ = 0;
   uint32_t scratch_epoch_ = 0;        // changes whenever scratch_ moves
   std::shared_ptr<const void> life_ = std::make_shared<char>();
-  std::vector<std::byte> multiplied_;  // an input that its scalar was multiplied into
-  Layout multiplied_layout_;           // of a v-form's
+  std::vector<std::byte> made_input_;  // of makes_its_input()
+  Layout made_layout_;                 // of a v-form's
   Operators operators_;
   Registrations registrations_;
   Operation operation_;               // of run()

@@ -140,7 +140,7 @@ Status CallSet::look() noexcept {
     if (!item.begun) {
       if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
         if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
-        item.planned = item.call.request.call.op != ReduceOp::premulsum;  // which multiplies anew each time
+        item.planned = !communicator.makes_its_input(item.call.request);
         item.scratch_epoch = communicator.scratch_epoch();
       }
       item.begun = true;

@@ -164,8 +164,23 @@ class Engine::Run {
       if (!channel_.stored && count > 0) fold_all(fold, inputs, target, count, store(fold));
       channel_.stored = true;
       source = target;
+    } else if (work_.vectors > 1 && fold.a.buffer == Buffer::input && count > 0) [[unlikely]] {
+      return send_vectors(fold, count);
     }
     return send_to_all(fold, source, count * work_.element_bytes);
+  }
+
+  // A rank's vectors are one message, put together in the first receiver's slot.
+  Status send_vectors(const Fold& fold, size_t count) noexcept {
+    const size_t part = count * work_.element_bytes, bytes = part * work_.vectors;
+    const Status reserved = reserve_all(fold, bytes);
+    if (reserved != Status::done) return reserved;
+    std::byte* const slot = first_slot(fold, bytes);
+    for (size_t k = 0; k < work_.vectors; ++k) {
+      copy_bytes(slot + k * part, read_at(fold.a) + k * vector_stride_bytes(), part, Store::cached);
+    }
+    commit_all(fold, bytes);
+    return Status::done;
   }
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
@@ -310,7 +325,7 @@ class Engine::Run {
   // done: all messages of the step have arrived. Where one pass takes all operands, `inputs` points at them; who is
   // called again asks for the first ones again, and is given the same places.
   Status view_all(const Fold& fold, size_t count, const void** inputs) noexcept {
-    const size_t bytes = count * work_.element_bytes;
+    const size_t bytes = operand_bytes(fold, count);
     const std::span<const uint32_t> from = plan_.from(fold);
     const bool one_pass = fold.operands() <= uint32_t(reduce_inputs_max);
     const uint32_t place = fold.a.count > 0 ? fold.a_place : fold.n_from;
@@ -335,6 +350,8 @@ class Engine::Run {
     if (n_operands == 1 && divide_by == 0) {
       // A finish that comes after a send has nothing to do where nothing is divided.
       if (result != inputs[0]) copy_bytes(result, inputs[0], count * work_.element_bytes, how);
+    } else if (work_.operands != nullptr) {
+      add_exactly(fold, result, count, how);
     } else if (n_operands <= uint32_t(reduce_inputs_max)) {
       reduce(result, inputs, int(n_operands), count, divide_by, how);
     } else {
@@ -348,6 +365,18 @@ class Engine::Run {
   void reduce(void* result, const void* const* inputs, int n, size_t count, uint32_t divide_by, Store how) noexcept {
     if (work_.custom == nullptr) [[likely]] work_.reduce(result, inputs, n, count, divide_by, how);
     else reduce_custom(*work_.custom, result, inputs, n, count);
+  }
+
+  // All vectors of all operands in one pass, however many they are: nothing is rounded before the end.
+  void add_exactly(const Fold& fold, std::byte* result, size_t count, Store how) noexcept {
+    const size_t in_message = count * work_.element_bytes;
+    int n = 0;
+    for (uint32_t i = 0; i < fold.operands(); ++i) {
+      const std::byte* const first = operand(fold, i, count);
+      const size_t stride = is_local(fold, i) ? vector_stride_bytes() : in_message;
+      for (size_t k = 0; k < work_.vectors; ++k) work_.operands[n++] = first + k * stride;
+    }
+    work_.reduce(result, work_.operands, n, count, divisor(fold), how);
   }
 
   // Elements [first, first + n_block) of a step with more operands than one pass takes. Passes end at the same operand
@@ -373,12 +402,10 @@ class Engine::Run {
 
   // The i-th operand of a step, counting the local one; its message has arrived.
   const std::byte* operand(const Fold& fold, uint32_t i, size_t count) noexcept {
-    if (fold.a.count > 0) {
-      if (i == fold.a_place) return read_at(fold.a);
-      if (i > fold.a_place) --i;
-    }
+    if (is_local(fold, i)) return read_at(local(fold, i));
+    if (fold.a.count > 0 && i > fold.a_place) --i;
     const std::byte* message = nullptr;
-    sender(fold, i).view(count * work_.element_bytes, signature(fold), message);
+    sender(fold, i).view(operand_bytes(fold, count), signature(fold), message);
     return message;
   }
 
@@ -419,6 +446,12 @@ class Engine::Run {
   Store store(const Fold& fold) const noexcept {
     return fold.n_to > 0 || !channel_.streams ? Store::cached : Store::streaming;
   }
+
+  // Of each of a step's messages that are folded: those that are finished are inputs, of all their vectors.
+  size_t operand_bytes(const Fold& fold, size_t count) const noexcept {
+    return count * work_.element_bytes * (fold.finish ? work_.vectors : 1);
+  }
+  size_t vector_stride_bytes() const noexcept { return work_.vector_stride * work_.element_bytes; }
 
   size_t step_elements(const Fold& fold) const noexcept { return elements(named(fold)); }
   size_t elements(const Slice& slice) const noexcept {
@@ -490,10 +523,10 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   // than scratch has room for.
   const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
   const bool small =
-      work.element_bytes <= chunk_unit_bytes && work.bytes() <= message_bytes_max_;
+      work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= message_bytes_max_;
   const size_t tile_max = small ? work.count
-                                : tile_elements_max(divided, work.plan->message_chunks_max, work.element_bytes,
-                                                    message_bytes_max_);
+                                : tile_elements_max(divided, work.plan->message_chunks_max * work.vectors,
+                                                    work.element_bytes, message_bytes_max_);
   const Chunks shares(work.count, uint32_t(channels), work.element_bytes);  // no division where there is one channel
   for (int i = 0; i < channels; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
@@ -505,7 +538,8 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     Run<false>(operation.work_, channel).begin_tile(0);
   }
   operation.exchange_ =
-      small && channels == 1 && !operation.channel_[0].flushes && work.custom == nullptr && is_exchange(*work.plan);
+      small && channels == 1 && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
+      is_exchange(*work.plan);
 }
 
 // What a channel has beside its share.
@@ -525,7 +559,8 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
 // have: per block, both sides count alike.
 void Engine::share_out(Operation& operation) const noexcept {
   const Work& work = operation.work_;
-  const size_t tile_max = tile_elements_max(1, work.plan->message_chunks_max, work.element_bytes, message_bytes_max_);
+  const size_t tile_max = tile_elements_max(1, work.plan->message_chunks_max * work.vectors, work.element_bytes,
+                                            message_bytes_max_);
   size_t largest = 0;
   for (const BlockLayout* side : {&work.layout->input, &work.layout->output})
     for (const size_t size : side->sizes) largest = std::max(largest, size);

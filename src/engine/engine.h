@@ -36,6 +36,11 @@ struct Work {
   ReduceFunction reduce = nullptr;
   uint32_t divisor = 0;               // of complete results. 0: none; avg: the number of ranks; truth values: 1
   const CustomReduction* custom = nullptr;  // where not null, instead of reduce; outlives the operation
+  // Exact sums only, where `reduce` takes any number of inputs: each finish is one step of all inputs as they were given,
+  // divisor is at least 1, and inputs of several vectors are sent from no buffer but the input.
+  uint32_t vectors = 1;               // that each rank gives; the k-th one begins at k × vector_stride
+  size_t vector_stride = 0;           // elements
+  const void** operands = nullptr;    // room for all vectors of all ranks
   uint64_t signature = 0;
 
   // Of the whole buffer.

@@ -155,6 +155,8 @@ bool Planner::Table::meets(const PlannerOptions& options, const Row& row, Demand
   const size_t message = row.shape(who).message;
   if (demand.wide && message > 1 && message * opaque_bytes_max > options.message_bytes_max) return false;
   if (demand.of_pairs && !goes_straight(row, who)) return false;
+  // What the catalog's do that fold from the left; of a user's schedule nothing proves it.
+  if (demand.several_inputs && row.user != nullptr) return false;
   if (!meaning(row.collective()).reduces || !(demand.rank_order || demand.left_fold)) return true;
   const Claim claim = row.claim(who);
   return (!demand.rank_order || claim.rank_order) && (!demand.left_fold || claim.left_fold);

@@ -43,11 +43,14 @@ struct Demand {
   bool wide = false;        // an element is larger than 64 bytes, up to opaque_bytes_max
   bool left_fold = false;   // sums are made as Claim::left_fold says: then their bits depend on the inputs alone
   bool of_pairs = false;    // only two ranks know a block's size: each goes straight from the one to the other
+  // With left_fold: a rank gives several vectors, so its input goes straight to whoever adds it, and lies nowhere else.
+  bool several_inputs = false;
 
   constexpr size_t number() const {
-    return size_t{rank_order} + 2 * size_t{wide} + 4 * size_t{left_fold} + 8 * size_t{of_pairs};
+    return size_t{rank_order} + 2 * size_t{wide} + 4 * size_t{left_fold} + 8 * size_t{of_pairs} +
+           16 * size_t{several_inputs};
   }
-  static constexpr size_t count = 16;
+  static constexpr size_t count = 32;
 };
 
 // Not thread-safe: used by the thread that drives the communicator.

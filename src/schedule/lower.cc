@@ -165,6 +165,12 @@ bool merge(Draft& draft, const Step& step, const Liveness& liveness, bool blocks
   return false;
 }
 
+// A copy that the next step finishes is no more than a store: both are one pass, which reads the source.
+bool is_finished_next(const Schedule& schedule, size_t i) {
+  return schedule[i].verb == Verb::copy && i + 1 < schedule.size() && schedule[i + 1].verb == Verb::finish &&
+         schedule[i + 1].dst == schedule[i].dst;
+}
+
 // The draft ends with step number `steps_done` of the schedule.
 void append(Plan& plan, Draft& draft, const Cells<size_t>& last_writes, size_t steps_done) {
   // A message that is only passed on is stored all the same: the step's slices say how large it is.
@@ -220,7 +226,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
     if (first_steps != nullptr && first_steps->size() < plan.steps.size()) first_steps->push_back(first_step);
   };
   for (size_t i = 0; i < schedule.size(); ++i) {
-    if (merge(draft, schedule[i], live[i], shape.blocks)) continue;
+    if (!is_finished_next(schedule, i) && merge(draft, schedule[i], live[i], shape.blocks)) continue;
     end_draft(i);
     draft = draft_of(schedule[i], live[i]);
     first_step = number(i);

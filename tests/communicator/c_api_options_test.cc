@@ -89,6 +89,50 @@ TEST_F(OptionsOfACall, AreRefusedByNameAndValue) {
   ASSERT_OK(reduce(options, tuttiMax)) << "whose bits do not depend on the order";
 }
 
+TEST_F(OptionsOfACall, AreRefusedWhereInvariantSumsAreNot) {
+  tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+  options.determinism = tuttiDeterminismInvariant;
+  ASSERT_OK(reduce(options));
+  ASSERT_OK(reduce(options, tuttiAvg));
+  ASSERT_OK(reduce(options, tuttiMin));
+  ASSERT_OK(tuttiBroadcastWith(in_, out_, 8, tuttiFloat32, 0, comm_, nullptr, &options));
+  expect(reduce(options, tuttiProd), "op is prod on float32, whose result depends on the order of the inputs, but "
+                                     "determinism is invariant (options->determinism)");
+  const auto nothing = [](const void*, void*, size_t, void*) {};
+  tuttiRedOp_t own;
+  ASSERT_OK(tuttiRedOpCreate(&own, nothing, tuttiFloat32, 1, nullptr, comm_));
+  expect(reduce(options, own), "op is the caller's operator on float32, whose result depends on the order");
+  options.inputs = 2;
+  expect(reduce(options, own), "op is the caller's operator on float32, whose result depends on the order");
+  ASSERT_OK(tuttiRedOpDestroy(own, comm_));
+}
+
+TEST_F(OptionsOfACall, AreRefusedWhereThereIsNothingToAddSeveralInputsTo) {
+  tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+  for (const size_t inputs : {size_t{0}, size_t{4096}, ~size_t{0}}) {
+    options.inputs = inputs;
+    expect(reduce(options), "options->inputs is " + std::to_string(inputs) + ", outside 1 to 4095");
+  }
+  options.inputs = 2;
+  expect(reduce(options), "options->inputs is 2, which needs determinism invariant, but it is bitwise");
+  options.determinism = tuttiDeterminismStrict;
+  expect(reduce(options), "options->inputs is 2, which needs determinism invariant, but it is strict");
+  options.determinism = tuttiDeterminismInvariant;
+  expect(tuttiBroadcastWith(in_, out_, 8, tuttiFloat32, 0, comm_, nullptr, &options),
+         "options->inputs is 2, but broadcast has nothing to add");
+  expect(tuttiBarrierWith(comm_, nullptr, &options), "options->inputs is 2, but barrier has nothing to add");
+  expect(tuttiSendRecvWith(in_, 8, 0, out_, 8, 0, tuttiFloat32, comm_, nullptr, &options),
+         "options->inputs is 2, but send_recv has nothing to add");
+  expect(tuttiAllReduceWith(in_, in_ + 6, 4, tuttiFloat32, tuttiSum, comm_, nullptr, &options), "(32 bytes) and recvbuff");
+  expect(tuttiAllReduceWith(in_, out_, ~size_t{0} / 8, tuttiFloat32, tuttiSum, comm_, nullptr, &options),
+         "which times 4 bytes of float32 and 2 inputs exceeds 2^63");
+  const size_t counts[] = {4};
+  expect(tuttiReduceScatterVWith(in_, counts, nullptr, in_ + 4, 4, tuttiFloat32, tuttiSum, comm_, nullptr, &options),
+         "(32 bytes) and recvbuff");
+  ASSERT_OK(tuttiAllReduceWith(in_, in_, 4, tuttiFloat32, tuttiSum, comm_, nullptr, &options));
+  EXPECT_EQ(in_[0], 3) << "the second vector is zeros";
+}
+
 TEST_F(OptionsOfACall, MayComeFromAnotherVersion) {
   struct {
     tuttiOptions_t known = TUTTI_OPTIONS_INITIALIZER;
@@ -117,6 +161,39 @@ TEST_F(OptionsOfACall, ReadAsWellInCpp) {
   EXPECT_EQ(sum, data);
   options.algorithm = "no_such";
   EXPECT_THROW(ranks[0].barrier(options), v0::Failure);
+}
+
+TEST_F(OptionsOfACall, TakeInputsOfSeveralVectorsInCpp) {
+  std::vector<v0::Communicator> ranks = v0::Communicator::local(1);
+  v0::Options options;
+  options.determinism = tuttiDeterminismInvariant;
+  options.inputs = 3;
+  const std::vector<float> data = {1e30f, 1, 2, 2, -1e30f, 3};
+  const std::span<const float> input(data);
+  const std::vector<float> expected = {2, 6};
+  std::vector<float> sum(2);
+  const std::span<float> output(sum);
+  const auto expect_sum = [&] {
+    EXPECT_EQ(sum, expected);
+    sum = {0, 0};
+  };
+  ranks[0].all_reduce(input, output, tuttiSum, options);
+  expect_sum();
+  ranks[0].reduce(input, output, tuttiSum, 0, options);
+  expect_sum();
+  ranks[0].scan(input, output, tuttiSum, options);
+  expect_sum();
+  ranks[0].reduce_scatter(input, output, tuttiSum, options);
+  expect_sum();
+  const size_t counts[] = {2};
+  ranks[0].reduce_scatter_v(input, std::span<const size_t>(counts), {}, output, tuttiSum, options);
+  expect_sum();
+  ranks[0].exscan(input, output, tuttiSum, options);
+  EXPECT_EQ(sum, (std::vector<float>{0, 0})) << "of no rank";
+  EXPECT_THROW(ranks[0].all_reduce(std::span<const float>(sum), output, tuttiSum, options), v0::Failure);
+  std::vector<float> in_place = data;
+  ranks[0].all_reduce(std::span<float>(in_place), tuttiSum, options);
+  EXPECT_EQ(in_place, (std::vector<float>{2, 6, 2, 2, -1e30f, 3}));
 }
 
 // What ranks were told, and how long it took the slowest.
@@ -148,9 +225,10 @@ void expect_all_told(const RanksOptions& ranks, const Set& set, tuttiResult_t re
   run_threads(2, ranks, [&](int rank, tuttiComm_t comm) {
     tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
     set(rank, options);
-    std::array<float, 4> in = {1, 2, 3, 4}, out{};
+    std::array<float, 8> in = {1, 2, 3, 4};
+    std::array<float, 4> out{};
     const auto call = [&] {
-      return tuttiAllReduceWith(in.data(), out.data(), in.size(), tuttiFloat32, tuttiSum, comm, nullptr, &options);
+      return tuttiAllReduceWith(in.data(), out.data(), out.size(), tuttiFloat32, tuttiSum, comm, nullptr, &options);
     };
     tuttiResult_t got = call();
     for (int i = 0; i < 50 && got == tuttiSuccess; ++i) got = call();  // who is ahead learns by a later call
@@ -173,6 +251,16 @@ TEST_P(Agreement, OnAnotherDeterminismIsOneErrorThatShowsBoth) {
       options(),
       [](int rank, tuttiOptions_t& o) { o.determinism = rank == 0 ? tuttiDeterminismStrict : tuttiDeterminismBitwise; },
       tuttiMismatch, "called all_reduce(count 4, float32, sum, strict) while rank 1");
+}
+
+TEST_P(Agreement, OnAnotherNumberOfInputsIsOneErrorThatShowsBoth) {
+  expect_all_told(
+      options(),
+      [](int rank, tuttiOptions_t& o) {
+        o.determinism = tuttiDeterminismInvariant;
+        o.inputs = rank == 0 ? 1 : 2;
+      },
+      tuttiMismatch, "called all_reduce(count 4, float32, sum, invariant) while rank 1");
 }
 
 TEST_P(Agreement, OnAnotherAlgorithmIsOneErrorThatShowsBoth) {
@@ -299,7 +387,30 @@ TEST(Determinism, IsASettingOfTheCommunicatorAndOfTheEnvironment) {
   ASSERT_EQ(::setenv("TUTTI_DETERMINISM", "strict", 1), 0);
   ASSERT_OK(tuttiGetUniqueId(&id));
   EXPECT_NE(runs(), "ring");
+  ASSERT_EQ(::setenv("TUTTI_DETERMINISM", "invariant", 1), 0);
+  ASSERT_OK(tuttiGetUniqueId(&id));
+  EXPECT_NE(runs(), "ring");
   ::unsetenv("TUTTI_DETERMINISM");
+}
+
+// What the setting cannot keep is refused, and a call may ask for less.
+TEST(Determinism, OfTheCommunicatorRefusesWhatItCannotKeep) {
+  RanksOptions ranks;
+  ranks.determinism = tuttiDeterminismInvariant;
+  run_threads(2, ranks, [](int, tuttiComm_t comm) {
+    float value = 3;
+    EXPECT_EQ(tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiProd, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_EQ(last_error(),
+              "op is prod on float32, whose result depends on the order of the inputs, but determinism is invariant (of "
+              "the communicator; options->determinism may ask for less)");
+    tuttiOptions_t strict = TUTTI_OPTIONS_INITIALIZER;
+    strict.determinism = tuttiDeterminismStrict;
+    ASSERT_OK(tuttiAllReduceWith(&value, &value, 1, tuttiFloat32, tuttiProd, comm, nullptr, &strict));
+    EXPECT_EQ(value, 9);
+    int32_t whole = 3;
+    ASSERT_OK(tuttiAllReduce(&whole, &whole, 1, tuttiInt32, tuttiProd, comm, nullptr));
+    EXPECT_EQ(whole, 9);
+  });
 }
 
 TEST(Determinism, MustBeTheSameSettingOnAllRanks) {

@@ -15,6 +15,9 @@
 #include "algorithms/catalog.h"
 #include "base/signature.h"
 #include "engine/simulation.h"
+#include "reduce/adversary.h"
+#include "reduce/exact.h"
+#include "reduce/exact_reference.h"
 #include "reduce/reduce.h"
 #include "reduce/reference.h"
 #include "schedule/check.h"
@@ -35,6 +38,7 @@ struct CollectiveCase {
   bool in_place = false;
   bool exact = true;       // values whose arithmetic is exact in any order, else any bits that are numbers
   bool left_fold = false;  // not exact, but the algorithm claims to fold from the left, which gives one result
+  int vectors = 0;         // not 0: exact sums, rounded once, of so many vectors of each rank; of left_fold's algorithms
   size_t misaligned = 0;   // bytes
   int channels = 1;
   int slots = 2;
@@ -50,22 +54,24 @@ inline bool works_in_place(const CollectiveCase& c, int rank) {
   const bool is_root = rank == c.root;
   return c.in_place && means.input_of(is_root) != Part::none && means.output_of(is_root) != Part::none;
 }
+// Several vectors are sent from where they lie by the plan for separate buffers.
+inline bool has_plan_in_place(const CollectiveCase& c, int rank) { return works_in_place(c, rank) && c.vectors <= 1; }
 
 // All that is needed to run it again.
 inline std::string describe(const CollectiveCase& c) {
   return fmt::format(
-      "{} {} n={} pipeline={} root={} {} bytes={} {} count={} in_place={} misaligned={} channels={} slots={} "
+      "{} {} n={} pipeline={} root={} {} bytes={} {} count={} vectors={} in_place={} misaligned={} channels={} slots={} "
       "message_bytes_max={} short={} delay={} seed={}",
       name(c.collective), c.algorithm, c.n, c.pipeline, c.root,
-      name(c.type), c.opaque_bytes, name(c.op), c.count, c.in_place, c.misaligned, c.channels, c.slots, c.message_bytes_max,
-      c.short_probability, c.delay_ns_max, c.seed);
+      name(c.type), c.opaque_bytes, name(c.op), c.count, c.vectors, c.in_place, c.misaligned, c.channels, c.slots,
+      c.message_bytes_max, c.short_probability, c.delay_ns_max, c.seed);
 }
 
 // Plans of every rank, made once a program.
 class PlanStore {
  public:
   const Plan& plan(const CollectiveCase& c, int rank) {
-    const Key key{c.collective, c.algorithm, c.n, c.pipeline, c.root, c.in_place};
+    const Key key{c.collective, c.algorithm, c.n, c.pipeline, c.root, c.in_place && c.vectors <= 1};
     std::vector<Plan>& plans = plans_[key];
     if (plans.empty()) {
       const Algorithm& algorithm = *find_algorithm(c.collective, c.algorithm);
@@ -75,7 +81,7 @@ class PlanStore {
       for (int r = 0; r < c.n; ++r) {
         const Group group{r, c.n, c.root, c.pipeline, hosts};
         plans.push_back(lower(record(algorithm, group), algorithm.shape(group), algorithm.name,
-                              works_in_place(c, r)));
+                              has_plan_in_place(c, r)));
       }
     }
     return plans[size_t(rank)];
@@ -181,7 +187,8 @@ class CollectiveBuffers {
         places_(size_t(c.n)),
         memory_(size_t(c.n)),
         scratch_(size_t(c.n)),
-        regions_(size_t(c.n)) {
+        regions_(size_t(c.n)),
+        operands_(size_t(c.n * c.vectors)) {
     fill();
     for (int rank = 0; rank < c.n; ++rank) lay_out(rank);
     expect();
@@ -217,6 +224,12 @@ class CollectiveBuffers {
     work.reduce = reduce_function(case_.type, case_.op);
     if (means_.reduces) work.divisor = divisor(rank);
     if (is_custom()) work.custom = &custom_;
+    if (case_.vectors > 0) {
+      work.reduce = exact_sum_function(case_.type);
+      work.vectors = uint32_t(case_.vectors);
+      work.vector_stride = bytes(place.input) / work.element_bytes;
+      work.operands = operands_.data();
+    }
     work.signature = pack(call);
     return work;
   }
@@ -260,6 +273,7 @@ class CollectiveBuffers {
   bool is_custom() const { return case_.op == ReduceOp::custom || case_.op == ReduceOp::custom_in_order; }
   uint32_t joined(int rank) const { return means_.joined(uint32_t(rank), uint32_t(case_.n)); }
   uint32_t divisor(int rank) const {
+    if (case_.vectors > 0) return case_.op == ReduceOp::avg ? std::max(1u, joined(rank) * uint32_t(case_.vectors)) : 1;
     if (case_.op == ReduceOp::avg) return joined(rank);
     return gives_truth(case_.op, case_.type) ? 1 : 0;
   }
@@ -267,6 +281,7 @@ class CollectiveBuffers {
   std::vector<uint8_t> sum_of(int rank) const {
     const std::vector<std::vector<uint8_t>> inputs(inputs_.begin(), inputs_.begin() + long(joined(rank)));
     if (is_custom()) return opaque_.fold(inputs);
+    if (case_.vectors > 0) return reference_exact_sum(case_.type, vectors_of(inputs), divisor(rank));
     if (case_.left_fold) return reference_left_fold(case_.type, case_.op, inputs, divisor(rank));
     return reference_reduce(case_.type, case_.op, inputs, divisor(rank));
   }
@@ -276,12 +291,38 @@ class CollectiveBuffers {
     return part == Part::all && means_.blocks ? block_bytes_ * size_t(case_.n) : block_bytes_;
   }
 
+  std::vector<std::vector<uint8_t>> vectors_of(const std::vector<std::vector<uint8_t>>& inputs) const {
+    std::vector<std::vector<uint8_t>> vectors;
+    for (const std::vector<uint8_t>& input : inputs)
+      for (size_t k = 0, each = input.size() / size_t(case_.vectors); k < size_t(case_.vectors); ++k)
+        vectors.emplace_back(input.begin() + long(k * each), input.begin() + long((k + 1) * each));
+    return vectors;
+  }
+
+  // Sums that are hard to get right.
+  void fill_with_vectors() {
+    const DataType part = case_.type == DataType::complex64    ? DataType::float32
+                          : case_.type == DataType::complex128 ? DataType::float64
+                                                               : case_.type;
+    const size_t vectors = size_t(case_.vectors), each = bytes(Part::all);
+    const auto all = Adversary(part, case_.seed)
+                         .inputs(size_t(case_.n) * vectors, each / element_bytes(part), divisor(case_.n - 1));
+    for (size_t rank = 0; rank < size_t(case_.n); ++rank) {
+      std::vector<uint8_t>& input = inputs_.emplace_back();
+      for (size_t k = 0; k < vectors; ++k)
+        input.insert(input.end(), all[rank * vectors + k].begin(), all[rank * vectors + k].end());
+    }
+  }
+
   void fill() {
-    Random random(case_.seed + 1);
-    const size_t width = width_of(case_);
     for (int rank = 0; rank < case_.n; ++rank) {
       const bool is_root = rank == case_.root;
       places_[size_t(rank)] = {means_.input_of(is_root), means_.output_of(is_root)};
+    }
+    if (case_.vectors > 0) return fill_with_vectors();
+    Random random(case_.seed + 1);
+    const size_t width = width_of(case_);
+    for (int rank = 0; rank < case_.n; ++rank) {
       inputs_.emplace_back(bytes(places_[size_t(rank)].input));
       for (size_t at = 0; at < inputs_.back().size(); at += width) {
         uint8_t* const element = inputs_.back().data() + at;
@@ -296,10 +337,10 @@ class CollectiveBuffers {
   void lay_out(int rank) {
     constexpr size_t guard = 64;
     Place& place = places_[size_t(rank)];
-    const size_t input_bytes = bytes(place.input), output_bytes = bytes(place.output);
+    const size_t input_bytes = inputs_[size_t(rank)].size(), output_bytes = bytes(place.output);
     place.input_at = guard + case_.misaligned;
     place.output_at = place.input_at + input_bytes + guard + 1;
-    const size_t end = place.output_at + output_bytes + guard, own_at = size_t(rank) * block_bytes_;
+    const size_t end = place.output_at + std::max(input_bytes, output_bytes) + guard, own_at = size_t(rank) * block_bytes_;
     if (works_in_place(case_, rank)) {
       if (place.output == Part::own) place.output_at = place.input_at + own_at;
       else place.input_at = place.output_at + (place.input == Part::own ? own_at : 0);
@@ -347,6 +388,7 @@ class CollectiveBuffers {
   std::vector<std::vector<std::byte>> memory_, before_, expected_;
   std::vector<std::vector<Line>> scratch_;
   std::vector<LentRegion> regions_;
+  std::vector<const void*> operands_;  // of all ranks: one thread runs them
 };
 
 // Runs it with everybody alive. Empty where all is right.
@@ -364,7 +406,7 @@ inline std::string run_collective(const CollectiveCase& c, PlanStore& plans) {
                        simulation.status(rank) == Status::again ? "waits for ever" : "failed", waiting.tile,
                        waiting.step, waiting.sending ? "sending to" : "receiving from", waiting.peer);
   }
-  for (int rank = 0; (c.exact || c.left_fold) && rank < c.n; ++rank) {
+  for (int rank = 0; (c.exact || c.left_fold || c.vectors > 0) && rank < c.n; ++rank) {
     const std::string wrong = buffers.wrong(rank);
     if (!wrong.empty()) return fmt::format("{}: {}", describe(c), wrong);
   }

@@ -86,7 +86,8 @@ TEST(Planner, MeetsDemandsEvenAgainstAForcedName) {
       for (const Collective collective : planned_collectives)
         for (size_t bytes = 1; bytes <= (size_t{1} << 26); bytes *= 8)
           for (const Demand demand : {Demand{true, false}, Demand{false, true}, Demand{true, true},
-                                      Demand{false, false, true}, Demand{true, true, true}}) {
+                                      Demand{false, false, true}, Demand{true, true, true},
+                                      Demand{.left_fold = true, .several_inputs = true}}) {
             const Plan& plan = planner.plan(collective, bytes, n - 1, false, demand);
             Group group;
             group.n = n;

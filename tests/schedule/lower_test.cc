@@ -58,6 +58,16 @@ TEST(Lower, CopiesWhileItSendsAndNotInPlace) {
   EXPECT_EQ(lowered(Collective::broadcast, "direct", 0, 1, true), "");
 }
 
+// What is finished is one pass from its source: a step that adds all inputs may not begin with a copy of one.
+TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
+  EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3),
+            "   1  in[0], send to 1 2\n"
+            "   2  out[0] = finish(in[0])\n");
+  EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3, true),
+            "   1  out[0], send to 1 2\n"
+            "   2  out[0] = finish(out[0])\n");
+}
+
 TEST(Lower, KeepsAStoreThatIsReadLater) {
   const Schedule schedule = {{Verb::recv, false, 1, {}, {}, scratch(0)},
                              {Verb::copy, false, 0, scratch(0), {}, out(0)},
