@@ -145,8 +145,8 @@ Status ShmEndpoint::release() noexcept {
 // Whoever revokes says so before the memory changes. So if nothing is said after it was read, it had not changed.
 Status ShmEndpoint::release_borrowed() noexcept {
   borrowed_ = nullptr;
-  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the fence in revoke
-  if (in_->starved.load(std::memory_order_relaxed) != shm_revoked) return Status::done;
+  // A change that changes nothing, for its order: after what was read. Pairs with the exchange in revoke.
+  if (in_->starved.fetch_or(0, std::memory_order_acq_rel) != shm_revoked) return Status::done;
   fault_.kind = FaultKind::closed;
   failed_ = true;
   return Status::failed;
@@ -155,8 +155,7 @@ Status ShmEndpoint::release_borrowed() noexcept {
 void ShmEndpoint::revoke() noexcept {
   failed_ = true;
   if (fault_.kind == FaultKind::none) fault_.kind = FaultKind::closed;
-  out_->starved.store(shm_revoked, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in release_borrowed
+  out_->starved.exchange(shm_revoked, std::memory_order_acq_rel);  // before what changes next; see release_borrowed
 }
 
 // Is the next message here, and the one that is expected?
