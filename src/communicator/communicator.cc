@@ -149,11 +149,12 @@ void Communicator::find_regions(Work& work) noexcept {
   work.output_region = work.output == work.input ? work.input_region : region_of(work.output);
 }
 
-// A rank's input times its scalar.
+// A rank's input times its scalar; all its vectors, unless they are joined already.
 Request Communicator::with_multiplied_input(const Request& asked) {
+  const size_t vectors = joins_its_vectors(asked) ? 1 : asked.terms.inputs;
   const MadeOperator& made = *asked.made;
   const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
-  return with_made_input(asked, asked.terms.inputs, [&](const std::byte* from, std::byte* to, size_t count) {
+  return with_made_input(asked, vectors, [&](const std::byte* from, std::byte* to, size_t count) {
     scale(asked.call.type, scalar, from, to, count);
   });
 }

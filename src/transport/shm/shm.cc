@@ -306,6 +306,9 @@ class Builder {
   }
   bool same_process(int rank) const {
     const Hello &mine = hellos_[size_t(bootstrap_.rank())], &theirs = hellos_[size_t(rank)];
+#ifdef __SANITIZE_THREAD__
+    return false;  // it sees no order that goes through two mappings of an inbox, and would take reading for a race
+#endif
     return options_.one_process && mine.process == theirs.process && mine.pid == theirs.pid;
   }
 

@@ -85,6 +85,7 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   const ShmLentSlice slice{region.number, uint64_t(data - region.begin), data};
   std::memcpy(line.payload, &slice, sizeof slice);
   lent_until_ = sent_ + 1;
+  lent_ = true;
   publish(line, bytes | shm_lent_bit, signature);
   bytes_done = bytes;
   return Status::done;
@@ -97,10 +98,11 @@ bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
 
 Status ShmEndpoint::flush() noexcept {
   if (fault_.kind != FaultKind::none) return Status::failed;
-  const auto lent = [this] { return int32_t(lent_until_ - (sent_ - in_flight())) > 0; };
-  if (!lent()) return Status::done;
-  look_for_credit(sent_ - lent_until_ + 1);
-  return lent() ? Status::again : Status::done;
+  if (!lent_) return Status::done;
+  const auto unread = [this] { return int32_t(lent_until_ - (sent_ - in_flight())) > 0; };
+  if (unread()) look_for_credit(sent_ - lent_until_ + 1);
+  lent_ = unread();
+  return lent_ ? Status::again : Status::done;
 }
 
 std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {

@@ -141,7 +141,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   std::byte* in_bulk_;
   size_t slot_bytes_;
   uint32_t slots_;
-  uint32_t lent_until_ = 0;              // messages before this one may lie in memory that is lent
+  bool lent_ = false;                    // and perhaps not read yet:
+  uint32_t lent_until_ = 0;              // a message before this one
   const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent
   int peer_;
   bool same_process_;
