@@ -1,13 +1,18 @@
 // How ranks of one host tell each other of memory: mailboxes, and what is found through them.
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "memory/shared_memory.h"
 #include "transport/shm/shm_lending.h"
+#include "transport/shm/shm_packet.h"
 
 namespace tutti {
 namespace {
@@ -60,6 +65,26 @@ TEST(ShmLending, AFileThatCouldShrinkIsNotMapped) {
   ASSERT_TRUE(pair.lender.tell(wrong));
   EXPECT_EQ(pair.find(wrong, 0, 1), nullptr);
   EXPECT_EQ(pair.borrower.error_number(), EBADF);
+}
+
+TEST(ShmPacket, BringsItsBytesAndCopiesOfItsDescriptors) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends.data()), 0);
+  const Fd here(ends[0]), there(ends[1]);
+  std::vector<Fd> fds;
+  bool lost = true;
+  uint64_t number = 0;
+  const auto bytes = std::as_writable_bytes(std::span(&number, 1));
+  EXPECT_EQ(receive_with_fds(there.get(), bytes, fds, lost), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  const uint64_t sent = 77;
+  const std::array<int, 3> given = {here.get(), there.get(), here.get()};
+  ASSERT_EQ(send_with_fds(here.get(), std::as_bytes(std::span(&sent, 1)), given), 8);
+  ASSERT_EQ(receive_with_fds(there.get(), bytes, fds, lost), 8);
+  EXPECT_EQ(number, 77u);
+  EXPECT_FALSE(lost);
+  ASSERT_EQ(fds.size(), 3u);
+  for (const Fd& fd : fds) EXPECT_TRUE(fd.valid() && fd.get() != here.get() && fd.get() != there.get());
 }
 
 TEST(ShmLending, AFullMailboxIsNoErrorAndTheRegionIsToldOfLater) {

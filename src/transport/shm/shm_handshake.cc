@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "transport/shm/shm_packet.h"
 
 namespace tutti {
 namespace {
@@ -97,50 +98,17 @@ Got receive_packet(int fd, Packet& packet) {
   return n < 0 && (errno == EAGAIN || errno == EINTR) ? Got::nothing : Got::broken;
 }
 
-// The descriptors of a packet.
-struct alignas(cmsghdr) Control {
-  char bytes[CMSG_SPACE(shm_gift_fds_max * sizeof(int))] = {};
-};
-
 bool send_gift(int fd, const GiftNote& note, std::span<const int> gift) {
-  Control control;
-  iovec part{const_cast<GiftNote*>(&note), sizeof note};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = CMSG_SPACE(gift.size_bytes());
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(gift.size_bytes());
-  std::memcpy(CMSG_DATA(header), gift.data(), gift.size_bytes());
-  const ssize_t n = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+  const ssize_t n = send_with_fds(fd, std::as_bytes(std::span(&note, 1)), gift);
   if (n < 0 && (errno == ETOOMANYREFS || errno == ENOMEM)) refuse("cannot pass descriptors to a peer", errno);
   return n == ssize_t(sizeof note);
 }
 
 Got receive_gift(int fd, GiftNote& note, ShmGift& gift) {
-  Control control;
-  iovec part{&note, sizeof note};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  const ssize_t n = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  bool lost = false;
+  const ssize_t n = receive_with_fds(fd, std::as_writable_bytes(std::span(&note, 1)), gift, lost);
   if (n < 0) return errno == EAGAIN || errno == EINTR ? Got::nothing : Got::broken;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  gift.clear();
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    std::array<int, shm_gift_fds_max> fds{};
-    const size_t count = std::min((header->cmsg_len - CMSG_LEN(0)) / sizeof(int), fds.size());
-    std::memcpy(fds.data(), CMSG_DATA(header), count * sizeof(int));
-    for (size_t i = 0; i < count; ++i) gift.emplace_back(fds[i]);
-  }
-  // A process at its limit of descriptors receives the packet without them, or with fewer.
-  if (n == ssize_t(sizeof note) && (message.msg_flags & MSG_CTRUNC) != 0)
-    refuse("cannot receive the descriptors of a peer's memory", EMFILE);
+  if (n == ssize_t(sizeof note) && lost) refuse("cannot receive the descriptors of a peer's memory", EMFILE);
   return n == ssize_t(sizeof note) && !gift.empty() ? Got::packet : Got::broken;
 }
 
@@ -149,7 +117,7 @@ class Exchange {
  public:
   Exchange(const ShmListener& listener, std::span<const ShmCandidate> candidates, const ShmHandshake& handshake)
       : listener_(listener), handshake_(handshake) {
-    TUTTI_ASSERT(!handshake.gift.empty() && handshake.gift.size() <= shm_gift_fds_max);
+    TUTTI_ASSERT(!handshake.gift.empty() && handshake.gift.size() <= shm_packet_fds_max);
     for (const ShmCandidate& candidate : candidates) peers_.push_back(Peer{.candidate = candidate});
   }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "bootstrap/bootstrap.h"
+#include "transport/shm/shm_packet.h"
 
 namespace tutti {
 
@@ -30,9 +31,8 @@ struct ShmCandidate {
   ShmToken token;
 };
 
-// What a rank gives to each peer: 1 to shm_gift_fds_max descriptors.
+// What a rank gives to each peer: 1 to shm_packet_fds_max descriptors.
 using ShmGift = std::vector<Fd>;
-inline constexpr size_t shm_gift_fds_max = 3;
 
 struct ShmHandshake {
   const Key& key;

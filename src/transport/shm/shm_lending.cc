@@ -5,10 +5,11 @@
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <exception>
+#include <vector>
 
 #include "base/error.h"
+#include "transport/shm/shm_packet.h"
 
 namespace tutti {
 namespace {
@@ -20,10 +21,6 @@ struct Notice {
   uint64_t bytes;
 };
 
-struct alignas(cmsghdr) Control {
-  char bytes[CMSG_SPACE(sizeof(int))] = {};
-};
-
 }  // namespace
 
 bool ShmLender::tell(const LentRegion& region) noexcept {
@@ -31,19 +28,8 @@ bool ShmLender::tell(const LentRegion& region) noexcept {
     if (told_.contains(region.number)) return true;
     if (told_.size() >= told_max) return false;
     const Notice notice{rank_, 0, region.number, region.bytes};
-    Control control;
-    iovec part{const_cast<Notice*>(&notice), sizeof notice};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes;
-    message.msg_controllen = sizeof control.bytes;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &region.fd, sizeof(int));
-    if (::sendmsg(mailbox_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(sizeof notice)) return false;
+    if (send_with_fds(mailbox_.get(), std::as_bytes(std::span(&notice, 1)), {&region.fd, 1}) != ssize_t(sizeof notice))
+      return false;
     told_.insert(region.number);
     return true;
   } catch (const std::exception&) {  // no memory for told_: the peer may be told twice
@@ -81,25 +67,18 @@ const std::byte* ShmBorrower::find(int rank, const ShmLentSlice& slice, size_t b
 // One packet; false: there is none. One without its descriptor came to a process that may not open more.
 bool ShmBorrower::take_one() {
   Notice notice{};
-  Control control;
-  iovec part{&notice, sizeof notice};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  if (::recvmsg(read_end_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT) != ssize_t(sizeof notice)) {
+  std::vector<Fd> fds;
+  bool lost = false;
+  if (receive_with_fds(read_end_.get(), std::as_writable_bytes(std::span(&notice, 1)), fds, lost) !=
+      ssize_t(sizeof notice)) {
     error_number_ = errno;
     return false;
   }
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) {
+  if (fds.empty()) {
     error_number_ = EMFILE;
     return false;
   }
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  const Fd file(fd);
+  const Fd file = std::move(fds[0]);
   if (!is_memory_file(file.get(), notice.bytes)) {
     error_number_ = EBADF;
     return false;
