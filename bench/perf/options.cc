@@ -196,7 +196,7 @@ void read_names(const Raw& raw, Options& options) {
   for (const Operator& op : all_operators())
     if (raw.op == "all" || raw.op == op.name) options.operators.push_back(op);
   if (options.operators.empty()) refuse("-o", raw.op, "none of " + names_of(all_operators()));
-  constexpr std::array<std::string_view, 3> modes = {"bitwise", "strict", "invariant"};
+  const std::span modes = std::span(determinism_names).subspan(1);  // without "the communicator's"
   const auto mode = std::find(modes.begin(), modes.end(), raw.determinism);
   if (mode != modes.end()) options.determinism = int(mode - modes.begin());
   else if (!raw.determinism.empty()) refuse("--determinism", raw.determinism, "none of bitwise, strict and invariant");
