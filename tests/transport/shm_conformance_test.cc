@@ -28,7 +28,7 @@ TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, ui
 }  // namespace
 
 std::vector<TransportCase> transport_cases() {
-  return {shm_case("shm", 256 * 1024, 4, 100'000, false), shm_case("shm_smallest", 4096, 2, 10'000, false),
+  return {shm_case("shm", 256 * 1024, 4, 100'000, false), shm_case("shm_smallest", 4096, 3, 10'000, false),
           shm_case("shm_without_favours", 65536, 4, 50'000, true)};
 }
 

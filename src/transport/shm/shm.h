@@ -18,7 +18,7 @@ namespace tutti {
 struct ShmOptions {
   int channels = 1;                // the same on all ranks
   size_t slot_bytes = 256 * 1024;  // of one message at most; a multiple of 4096; the least of all ranks holds
-  int slots = 4;                   // per FIFO: a power of two, 2 to shm_slots_max; the least of all ranks holds
+  int slots = 4;                   // per FIFO, so many of the largest messages; the least of all ranks holds
   TimeNs timeout_ns = 300 * ns_per_s;  // of the connecting
   bool membarrier = true;          // false: as on a kernel without it; publishing costs a locked instruction then
   bool lends = true;               // false: what is lent by this rank is copied
@@ -26,10 +26,10 @@ struct ShmOptions {
   Doorbell* doorbell = nullptr;    // outlives the transport; null: it has one of its own
 };
 
-inline constexpr int shm_slots_max = 64;
+inline constexpr int shm_slots_min = 3, shm_slots_max = 64;
 inline constexpr size_t shm_slot_bytes_min = 4096;
 inline constexpr size_t shm_slot_bytes_max = size_t{1} << 30;
-// Shared memory of all ranks of one host together, if every FIFO is used. Where many ranks share a host, FIFOs get two
+// Shared memory of all ranks of one host together, if every FIFO is used. Where many ranks share a host, FIFOs get three
 // slots, and then smaller ones (down to 16 KiB), to keep to it. Memory that no message has touched costs nothing.
 inline constexpr size_t shm_host_bytes_max = size_t{1} << 30;
 

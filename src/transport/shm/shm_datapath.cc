@@ -1,6 +1,7 @@
 // Sending and receiving through shared memory: no allocation, no lock, and no system call unless the peer sleeps.
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "transport/doorbell.h"
 #include "transport/shm/shm_endpoint.h"
@@ -46,8 +47,8 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       out_(link.out),
       out_bulk_(link.out_bulk),
       in_bulk_(link.in_bulk),
-      slot_bytes_(link.slot_bytes),
-      slots_(link.slots),
+      message_bytes_max_(link.message_bytes_max),
+      bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines),
       peer_(link.peer),
       same_process_(link.same_process),
       lender_(link.lender),
@@ -70,7 +71,7 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
   else std::memcpy(place, data, bytes);
-  publish(out_line(), bytes, signature);
+  commit(bytes, signature);
   bytes_done = bytes;
   return Status::done;
 }
@@ -92,27 +93,46 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
 }
 
 bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
-  if (lender_ == nullptr || bytes < lent_bytes_min || bytes > slot_bytes_) return false;
+  if (lender_ == nullptr || bytes < lent_bytes_min || bytes > message_bytes_max_) return false;
   return same_process_ || lender_->tell(region);
 }
 
 Status ShmEndpoint::flush() noexcept {
   if (fault_.kind != FaultKind::none) return Status::failed;
   if (!lent_) return Status::done;
-  const auto unread = [this] { return int32_t(lent_until_ - (sent_ - in_flight())) > 0; };
-  if (unread()) look_for_credit(sent_ - lent_until_ + 1);
-  lent_ = unread();
+  lent_ = !look_whether_consumed(lent_until_);
   return lent_ ? Status::again : Status::done;
 }
 
 std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
-  if (bytes > slot_bytes_) too_large(bytes);
-  if (failed_) return nullptr;
-  if (bytes <= shm_inline_bytes_max) return may_send_line() ? out_line().payload : nullptr;
-  return may_send_bulk() ? out_slot() : nullptr;
+  if (bytes > message_bytes_max_) too_large(bytes);
+  if (failed_ || !may_send_line()) return nullptr;
+  return bytes <= shm_inline_bytes_max ? out_line().payload : bulk_place(bytes);
 }
 
-void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept { publish(out_line(), bytes, signature); }
+// A place that was reserved stays the same until the message is sent.
+std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
+  if (reserved_ == ShmBulk::npos) {
+    bulk_.give_back(consumed());
+    reserved_ = bulk_.place(bytes);
+  }
+  while (reserved_ == ShmBulk::npos) {
+    if (!look_whether_consumed(bulk_.oldest())) return nullptr;
+    bulk_.give_back(consumed());
+    reserved_ = bulk_.place(bytes);
+  }
+  return out_bulk_ + reserved_;
+}
+
+void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
+  ShmLine& line = out_line();
+  if (bytes > shm_inline_bytes_max) {
+    const uint64_t at = std::exchange(reserved_, ShmBulk::npos);
+    bulk_.take(at, bytes, sent_ + 1);
+    std::memcpy(line.payload, &at, sizeof at);
+  }
+  publish(line, bytes, signature);
+}
 
 Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const ShmLine& line = in_line();
@@ -223,16 +243,24 @@ inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {
   if (int32_t(limit - sent_limit_) > 0) sent_limit_ = limit;
 }
 
-// The cached credit is used up: may one more be sent where in_flight_max may be under way? Where not, the receiver must
-// know that its credit is waited for before this rank may sleep.
-bool ShmEndpoint::look_for_credit(uint32_t in_flight_max) noexcept {
-  take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
-  const bool starved = in_flight() >= in_flight_max;
-  if (starved != starved_) {
-    starved_ = starved;
-    out_->starved.exchange(starved ? shm_starved : 0, std::memory_order_acq_rel);  // pairs with look_after_store
-  }
-  return !starved;
+// Has the peer consumed message `number`?
+bool ShmEndpoint::look_whether_consumed(uint32_t number) noexcept {
+  const auto yes = [&] { return int32_t(consumed() - number) >= 0; };
+  if (!yes()) take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
+  starved_ = !yes();
+  return !starved_;
+}
+
+void ShmEndpoint::before_sleep() noexcept {
+  if (!starved_ || failed_) return;
+  told_starved_ = true;
+  out_->starved.exchange(shm_starved, std::memory_order_acq_rel);  // pairs with look_after_store
+}
+
+void ShmEndpoint::after_sleep() noexcept {
+  if (!told_starved_) return;
+  told_starved_ = false;
+  if (!failed_) out_->starved.exchange(0, std::memory_order_acq_rel);  // else it may say that what was lent is revoked
 }
 
 void ShmEndpoint::too_large(size_t bytes) noexcept {

@@ -1,17 +1,19 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
-// A FIFO has lines of 64 bytes, and a few slots for bulk. A small message is a line and nothing else: one line written,
-// one line read. A larger one lies in a slot, or in the sender's own memory, and its line tells of it. There are more lines than slots, so that a sender
-// of small messages gets far ahead before it must wait for a receiver that is not running. Every line has one writer. A
-// sender's claim to lines and slots (its credit) comes back with the messages of the other direction, so that an exchange
-// never reads the receiver's credit line.
+// A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one line
+// read. A larger one lies in the bulk area, or in the sender's own memory, and its line tells where. There are many lines,
+// so that a sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line
+// has one writer. A sender's claim to lines and bulk (its credit) comes back with the messages of the other direction, so
+// that an exchange never reads the receiver's credit line.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
+#include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
 #include "transport/transport.h"
 
@@ -26,14 +28,14 @@ static_assert(sizeof(ShmLentSlice) <= shm_inline_bytes_max);
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
 
-// Written by the sender. Message number k (from 1) has line (k - 1) mod lines and, if it is large, slot (k - 1) mod slots.
+// Written by the sender. Message number k (from 1) has line (k - 1) mod lines.
 struct alignas(64) ShmLine {
   std::atomic<uint32_t> sequence;  // k once the message lies here: released by the sender, acquired by the receiver
   uint32_t bytes;
   uint64_t signature;
   uint32_t consumed;  // messages of the other direction that this line's sender had consumed
   uint32_t unused;
-  std::byte payload[shm_inline_bytes_max];  // the message, where it is that small
+  std::byte payload[shm_inline_bytes_max];  // the message, where it is that small; else a uint64_t: where it lies in bulk
 };
 static_assert(sizeof(ShmLine) == 64 && std::is_trivially_destructible_v<ShmLine>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
@@ -46,8 +48,8 @@ struct ShmFifo {
   };
   // Messages consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
   alignas(128) std::atomic<uint32_t> consumed;
-  // 1 while the sender waits for credit, 2 once it has revoked what it lent. Written by the sender, read by the receiver
-  // when it gives credit.
+  // 1 while the sender sleeps for want of credit, 2 once it has revoked what it lent. Written by the sender, read by the
+  // receiver when it gives credit.
   alignas(128) std::atomic<uint32_t> starved;
 
   Place* lines() noexcept { return reinterpret_cast<Place*>(this + 1); }
@@ -62,14 +64,15 @@ struct ShmInboxHeader {
 // What an endpoint works on; all of it outlives it.
 struct ShmLink {
   ShmFifo* out = nullptr;           // in the peer's inbox
-  std::byte* out_bulk = nullptr;    // slots × slot_bytes
+  std::byte* out_bulk = nullptr;    // bulk_bytes
   ShmFifo* in = nullptr;            // in this rank's inbox
   std::byte* in_bulk = nullptr;
   std::atomic<uint32_t>* peer_sleeping = nullptr;
   int peer_doorbell = -1;
   uint32_t lines = 2;               // a power of two
-  uint32_t slots = 2;               // a power of two, at most as many
-  size_t slot_bytes = 4096;
+  size_t message_bytes_max = 4096;
+  size_t bulk_bytes = 3 * 4096;     // three of the largest messages at least, so that two can be under way
+  size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
   int peer = -1;
   bool same_process = false;        // the peer's addresses are this rank's too
@@ -96,15 +99,20 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
   const Fault& fault() const noexcept override { return fault_; }
 
+  // Around a sleep of this rank: a receiver whose credit it waits for is told to wake it. Not earlier: a sender that is
+  // a little ahead of its receiver, and looks again and again, would write the flag that the receiver reads each time.
+  void before_sleep() noexcept;
+  void after_sleep() noexcept;
+
  private:
-  bool may_send_line() noexcept { return sent_ != sent_limit_ || look_for_credit(mask_ + 1); }
-  bool may_send_bulk() noexcept { return in_flight() < slots_ || look_for_credit(slots_); }
-  bool look_for_credit(uint32_t in_flight_max) noexcept;
+  bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
+  bool look_whether_consumed(uint32_t number) noexcept;
+  std::byte* bulk_place(size_t bytes) noexcept;
+  // Messages that the peer has consumed, as far as is known here.
+  uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
-  // Messages sent that the peer has not consumed, as far as is known here.
-  uint32_t in_flight() const noexcept { return sent_ + mask_ + 1 - sent_limit_; }
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   void take_credit(uint32_t consumed) noexcept;
   void publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept;
@@ -116,11 +124,12 @@ class alignas(64) ShmEndpoint final : public Endpoint {
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
-  std::byte* out_slot() noexcept { return out_bulk_ + (sent_ & (slots_ - 1)) * slot_bytes_; }
-  const std::byte* in_slot() const noexcept { return in_bulk_ + (received_ & (slots_ - 1)) * slot_bytes_; }
   // Of a message that is not inline.
   const std::byte* in_bulk(const ShmLine& line) const noexcept {
-    return (line.bytes & shm_lent_bit) != 0 ? borrowed_ : in_slot();
+    if ((line.bytes & shm_lent_bit) != 0) return borrowed_;
+    uint64_t at;
+    std::memcpy(&at, line.payload, sizeof at);
+    return in_bulk_ + at;
   }
 
   // The first two lines of this object are all that a small message touches here.
@@ -135,12 +144,14 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   int peer_doorbell_;
   bool locked_;
   bool failed_ = false;
-  bool starved_ = false;   // as last told to the peer
+  bool starved_ = false;   // when last looked, there was no credit,
+  bool told_starved_ = false;  // which the peer has been told
   ShmFifo* out_;
   std::byte* out_bulk_;
   std::byte* in_bulk_;
-  size_t slot_bytes_;
-  uint32_t slots_;
+  size_t message_bytes_max_;
+  ShmBulk bulk_;
+  size_t reserved_ = ShmBulk::npos;  // where in bulk
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one
   const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent

@@ -1,0 +1,62 @@
+// Where in a FIFO's bulk area messages lie that are under way: a ring, kept by the sender alone. The receiver is told
+// the place of each.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tutti {
+
+class ShmBulk {
+ public:
+  static constexpr size_t npos = ~size_t{0};
+
+  // Of at most `messages_max` messages at a time, a power of two.
+  ShmBulk(size_t bytes, size_t lap_bytes, uint32_t messages_max)
+      : bytes_(bytes), lap_bytes_(lap_bytes), under_way_(messages_max) {}
+
+  // Where the next message of `bytes` bytes may lie, in one piece; npos where there is no room. While no message has more
+  // than a third of the ring, there is room for two at least.
+  //
+  // A lap ends after lap_bytes, or as many messages of this size as may be under way, yet not before 4 messages, unless
+  // the receiver is so far behind that there is no room at the start: memory that was used lately is in some cache.
+  size_t place(size_t bytes) const noexcept {
+    if (empty()) return 0;
+    if (last_ - first_ == under_way_.size()) return npos;
+    const size_t size = rounded(bytes);
+    const size_t lap = std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min * size);
+    const Message &first = at(first_), &last = at(last_ - 1);
+    if (last.begin < first.begin) return last.end + size <= first.begin ? last.end : npos;
+    const bool room_at_start = size <= first.begin;
+    if (last.end + size <= (room_at_start ? std::min(lap, bytes_) : bytes_)) return last.end;
+    return room_at_start ? 0 : npos;
+  }
+  // The message `number` lies there. Numbers ascend, with gaps, and wrap.
+  void take(size_t place, size_t bytes, uint32_t number) noexcept {
+    at(last_++) = {number, place, place + rounded(bytes)};
+  }
+  // All messages up to number `consumed` have been read.
+  void give_back(uint32_t consumed) noexcept {
+    while (!empty() && int32_t(consumed - oldest()) >= 0) ++first_;
+  }
+  bool empty() const noexcept { return first_ == last_; }
+  uint32_t oldest() const noexcept { return at(first_).number; }
+
+ private:
+  static constexpr size_t lap_messages_min = 4;
+  struct Message {
+    uint32_t number;
+    size_t begin, end;
+  };
+  static size_t rounded(size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+  Message& at(uint32_t i) noexcept { return under_way_[i & (under_way_.size() - 1)]; }
+  const Message& at(uint32_t i) const noexcept { return under_way_[i & (under_way_.size() - 1)]; }
+
+  size_t bytes_, lap_bytes_;
+  std::vector<Message> under_way_;  // [first_, last_)
+  uint32_t first_ = 0, last_ = 0;
+};
+
+}  // namespace tutti

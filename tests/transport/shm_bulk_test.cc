@@ -1,0 +1,76 @@
+// Where messages lie in a bulk area: never one over another, and always room for two.
+#include "transport/shm/shm_bulk.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+namespace tutti {
+namespace {
+
+struct Message {
+  size_t begin, end;
+  uint32_t number;
+};
+
+// Random sizes, sent and consumed at random: what place() grants is aligned, inside, and free; what it refuses is
+// refused for a reason.
+TEST(ShmBulk, MessagesUnderWayNeverOverlap) {
+  std::mt19937 random(1);
+  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  for (int round = 0; round < 500; ++round) {
+    const size_t largest = 4096 << below(5), bytes = largest * (3 + below(3)), lap = 4096 << below(8);
+    const uint32_t messages_max = 8u << below(3);
+    ShmBulk bulk(bytes, lap, messages_max);
+    std::deque<Message> under_way;
+    uint32_t number = ~0u - uint32_t(below(2000));  // wraps on the way
+    for (int step = 0; step < 1000; ++step) {
+      number += 1 + uint32_t(below(3));  // others are inline
+      const size_t size = below(4) == 0 ? largest : 1 + below(largest);
+      const size_t at = bulk.place(size);
+      if (at == ShmBulk::npos) {
+        ASSERT_GE(under_way.size(), 2u) << "there is room for two of any size";
+      } else {
+        ASSERT_EQ(at % 64, 0u);
+        ASSERT_LE(at + size, bytes);
+        for (const Message& other : under_way)
+          ASSERT_TRUE(at + size <= other.begin || other.end <= at) << at << " over " << other.begin;
+        ASSERT_LT(under_way.size(), messages_max);
+        bulk.take(at, size, number);
+        under_way.push_back({at, at + size, number});
+      }
+      if (at == ShmBulk::npos || below(2) == 0) {
+        for (size_t n = below(under_way.size() + 1); n > 0; --n) {
+          ASSERT_EQ(bulk.oldest(), under_way.front().number);
+          bulk.give_back(under_way.front().number);
+          under_way.pop_front();
+        }
+        ASSERT_EQ(bulk.empty(), under_way.empty());
+      }
+    }
+  }
+}
+
+TEST(ShmBulk, ALapEndsEarlyWhileTheReceiverKeepsUp) {
+  constexpr size_t bytes = 1 << 20, lap = 32 * 1024, size = 4096;
+  ShmBulk bulk(bytes, lap, 32);
+  for (uint32_t number = 1; number < 1000; ++number) {
+    const size_t at = bulk.place(size);
+    ASSERT_LE(at + size, lap);
+    bulk.take(at, size, number);
+    bulk.give_back(number - 2);
+  }
+}
+
+TEST(ShmBulk, ALapGoesOnWhileTheReceiverDoesNotRun) {
+  ShmBulk bulk(1 << 20, 8192, 32);
+  for (uint32_t number = 1; number <= 32; ++number) {
+    ASSERT_EQ(bulk.place(4096), (number - 1) * size_t{4096});
+    bulk.take(bulk.place(4096), 4096, number);
+  }
+  EXPECT_EQ(bulk.place(4096), ShmBulk::npos) << "more messages than lines";
+}
+
+}  // namespace
+}  // namespace tutti
