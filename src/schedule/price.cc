@@ -14,6 +14,9 @@ namespace {
 // After so many tiles a run is steady: the rest is a multiple of the last half's pace.
 constexpr uint64_t tiles_simulated_max = 16;
 
+// Of runs that are no longer than that: the first is a call's time, the second follows at its pace.
+constexpr uint64_t calls_simulated = 2;
+
 struct Arrival {
   double time_ns;
   uint64_t bytes;
@@ -21,16 +24,19 @@ struct Arrival {
 
 class Clocks {
  public:
-  Clocks(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t tile_bytes, uint64_t tiles)
+  // `calls` calls of `bytes` bytes each, cut into `tiles` tiles.
+  Clocks(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t tile_bytes, uint64_t tiles,
+         uint64_t calls)
       : plans_(plans),
         costs_(costs),
         bytes_(bytes),
         tile_bytes_(tile_bytes),
+        tiles_(tiles),
         ranks_(plans.size()),
         fifo_of_(plans.size() * plans.size(), none),
-        done_ns_(tiles) {}
+        done_ns_(tiles * calls) {}
 
-  Price run() {
+  void run() {
     for (uint32_t r = 0; r < ranks_.size(); ++r) ready_.push_back(r);
     while (!ready_.empty()) {
       const uint32_t rank = ready_.front();
@@ -40,11 +46,13 @@ class Clocks {
     }
     for (const Rank& rank : ranks_)
       if (rank.tile < done_ns_.size()) throw Error(Code::internal_error, "a plan that waits for ever has no price");
-    return {done_ns_.back(), messages_, sent_bytes_};
   }
 
-  // When the last rank was done with a tile.
+  // When the last rank was done with a tile, counted through all calls.
   double done_ns(uint64_t tile) const { return done_ns_[tile]; }
+  // Of all calls.
+  uint64_t messages() const { return messages_; }
+  uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
   struct Rank {
@@ -65,7 +73,7 @@ class Clocks {
   }
 
   uint64_t bytes_of(const Slice& slice, uint64_t tile) const {
-    const uint64_t count = std::min(tile_bytes_, bytes_ - tile * tile_bytes_);
+    const uint64_t count = std::min(tile_bytes_, bytes_ - tile % tiles_ * tile_bytes_);
     const uint32_t chunks = plans_[0].shape.output;
     return Chunks(count, chunks, 1).size(slice.first % chunks, slice.count);
   }
@@ -91,7 +99,8 @@ class Clocks {
     for (uint32_t peer : plan.from(fold)) {
       const Arrival arrival = fifo(peer, rank).front();
       fifo(peer, rank).pop_front();
-      state.clock_ns = std::max(state.clock_ns, arrival.time_ns);
+      const double receive_ns = costs_.contention * costs_.link(int(peer), int(rank)).receive_ns;
+      state.clock_ns = std::max(state.clock_ns, arrival.time_ns) + receive_ns;
       bytes = std::max(bytes, arrival.bytes);
     }
     state.clock_ns += costs_.contention * local_ns(fold, double(bytes));
@@ -124,7 +133,7 @@ class Clocks {
 
   std::span<const Plan> plans_;
   const CostModel& costs_;
-  uint64_t bytes_, tile_bytes_;
+  uint64_t bytes_, tile_bytes_, tiles_;
   std::vector<Rank> ranks_;
   std::vector<uint32_t> fifo_of_;  // [from * n + to]
   std::deque<std::deque<Arrival>> fifos_;
@@ -141,15 +150,24 @@ Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes,
       1, tile_elements_max(plans[0].shape.output, plans[0].message_chunks_max, 1, message_bytes_max));
   const uint64_t tiles = std::max<uint64_t>(1, (bytes + tile_bytes - 1) / tile_bytes);
   const uint64_t simulated = std::min(tiles, tiles_simulated_max);
-  Clocks clocks(plans, costs, std::min(bytes, simulated * tile_bytes), tile_bytes, simulated);
-  Price result = clocks.run();
-  if (simulated < tiles) {
-    const double rest = double(bytes) / double(tile_bytes) - double(simulated);  // tiles, the last perhaps a part
-    const double pace_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(simulated / 2 - 1)) / double(simulated / 2);
-    result.time_ns += rest * pace_ns;
-    result.messages += (tiles - simulated) * (result.messages / simulated);
-    result.bytes += uint64_t(rest * double(result.bytes) / double(simulated));
+  const uint64_t calls = simulated < tiles ? 1 : calls_simulated;
+  Clocks clocks(plans, costs, std::min(bytes, simulated * tile_bytes), tile_bytes, simulated, calls);
+  clocks.run();
+  Price result;
+  result.time_ns = clocks.done_ns(simulated - 1);
+  result.messages = clocks.messages() / calls;
+  result.bytes = clocks.sent_bytes() / calls;
+  if (simulated == tiles) {
+    result.pace_ns = clocks.done_ns(calls * tiles - 1) - result.time_ns;
+    return result;
   }
+  const double in_tiles = double(bytes) / double(tile_bytes);  // the last perhaps a part
+  const double rest = in_tiles - double(simulated);
+  const double tile_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(simulated / 2 - 1)) / double(simulated / 2);
+  result.time_ns += rest * tile_ns;
+  result.pace_ns = in_tiles * tile_ns;
+  result.messages += (tiles - simulated) * (result.messages / simulated);
+  result.bytes += uint64_t(rest * double(result.bytes) / double(simulated));
   return result;
 }
 

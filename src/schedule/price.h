@@ -10,11 +10,12 @@
 namespace tutti {
 
 // Costs of one message between two ranks (an extended Hockney / LogGP model): the sender is busy for message_ns +
-// bytes × byte_ns, and the message is readable latency_ns after that.
+// bytes × byte_ns, the message is readable latency_ns after that, and taking it keeps the receiver busy for receive_ns.
 struct LinkCost {
   double latency_ns = 0;
   double message_ns = 0;
   double byte_ns = 0;
+  double receive_ns = 0;
 };
 
 // Everything that a price depends on; the same on all ranks of a communicator.
@@ -32,13 +33,15 @@ struct CostModel {
 
 struct Price {
   double time_ns = 0;     // when the last rank is done
+  double pace_ns = 0;     // how much later it is done with the next call, of many that follow each other
   uint64_t messages = 0;  // over all ranks
   uint64_t bytes = 0;     // over all ranks
 };
 
 // Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the engine
-// does. A fold costs its rank: step_ns; the reduction of all operands, or the copy of a single one that is stored; and
-// each message in turn. FIFOs are taken as long enough. After 16 tiles the pace is taken as steady.
+// does. A fold costs its rank: step_ns; taking each message; the reduction of all operands, or the copy of a single one
+// that is stored; and sending each message in turn. FIFOs are taken as long enough. After 16 tiles the pace is taken as
+// steady.
 Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max);
 
 // Plans of all ranks of a group (group.rank is ignored), lowered out of place.
