@@ -73,6 +73,7 @@ double estimate(const Row& row, Group group, const CostModel& costs, double byte
     worst.latency_ns = std::max(worst.latency_ns, link.latency_ns);
     worst.message_ns = std::max(worst.message_ns, link.message_ns);
     worst.byte_ns = std::max(worst.byte_ns, link.byte_ns);
+    worst.receive_ns = std::max(worst.receive_ns, link.receive_ns + link.bulk_ns);
   }
   size_t messages = 0;
   for (const int rank : {0, 1, group.n / 2, group.n - 1}) {
@@ -83,7 +84,7 @@ double estimate(const Row& row, Group group, const CostModel& costs, double byte
   }
   const Claim claim = row.claim(group);
   return claim.rounds * worst.latency_ns +
-         costs.contention * (double(messages) * (worst.message_ns + costs.step_ns) +
+         costs.contention * (double(messages) * (worst.message_ns + worst.receive_ns + costs.step_ns) +
                              claim.bytes_sent * bytes * (worst.byte_ns + costs.reduce_byte_ns));
 }
 
@@ -199,7 +200,8 @@ std::vector<std::string_view> Planner::Table::names(const PlannerOptions& option
 double Planner::Table::time_ns(const PlannerOptions& options, const Row& row, int root, double bytes,
                                std::span<const Plan> plans) {
   if (plans.empty()) return estimate(row, group(options, root, row.pipeline), options.costs, bytes);
-  return price(plans, options.costs, uint64_t(bytes), options.message_bytes_max).time_ns;
+  const Price seen = price(plans, options.costs, uint64_t(bytes), options.message_bytes_max);
+  return (seen.time_ns + seen.pace_ns) / 2;
 }
 
 std::array<Row, size_classes> Planner::Table::choose(const PlannerOptions& options, Collective collective,

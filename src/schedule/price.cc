@@ -53,6 +53,8 @@ class Clocks {
   // Of all calls.
   uint64_t messages() const { return messages_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
+  // How long a rank was busy, in the mean.
+  double worked_ns() const { return worked_ns_ / double(ranks_.size()); }
 
  private:
   struct Rank {
@@ -99,11 +101,12 @@ class Clocks {
     for (uint32_t peer : plan.from(fold)) {
       const Arrival arrival = fifo(peer, rank).front();
       fifo(peer, rank).pop_front();
-      const double receive_ns = costs_.contention * costs_.link(int(peer), int(rank)).receive_ns;
-      state.clock_ns = std::max(state.clock_ns, arrival.time_ns) + receive_ns;
+      state.clock_ns = std::max(state.clock_ns, arrival.time_ns);
+      const LinkCost& link = costs_.link(int(peer), int(rank));
+      work(state, link.receive_ns + (arrival.bytes > link.inline_bytes ? link.bulk_ns : 0));
       bytes = std::max(bytes, arrival.bytes);
     }
-    state.clock_ns += costs_.contention * local_ns(fold, double(bytes));
+    work(state, local_ns(fold, double(bytes)));
     for (uint32_t peer : plan.to(fold)) send(rank, peer, bytes);
     ++state.step;
     return true;
@@ -119,10 +122,15 @@ class Clocks {
     return time;
   }
 
+  void work(Rank& rank, double ns) {
+    rank.clock_ns += ns;
+    worked_ns_ += ns;
+  }
+
   void send(uint32_t rank, uint32_t peer, uint64_t bytes) {
     const LinkCost& link = costs_.link(int(rank), int(peer));
     Rank& state = ranks_[rank];
-    state.clock_ns += costs_.contention * (link.message_ns + double(bytes) * link.byte_ns);
+    work(state, link.message_ns + double(bytes) * link.byte_ns);
     fifo(rank, peer).push_back({state.clock_ns + link.latency_ns, bytes});
     ++messages_;
     sent_bytes_ += bytes;
@@ -140,6 +148,7 @@ class Clocks {
   std::vector<double> done_ns_;  // of each tile
   std::deque<uint32_t> ready_;
   uint64_t messages_ = 0, sent_bytes_ = 0;
+  double worked_ns_ = 0;
 };
 
 }  // namespace
@@ -157,15 +166,18 @@ Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes,
   result.time_ns = clocks.done_ns(simulated - 1);
   result.messages = clocks.messages() / calls;
   result.bytes = clocks.sent_bytes() / calls;
+  double shared_ns = (costs.contention - 1) * clocks.worked_ns() / double(calls);
   if (simulated == tiles) {
-    result.pace_ns = clocks.done_ns(calls * tiles - 1) - result.time_ns;
+    result.pace_ns = clocks.done_ns(calls * tiles - 1) - result.time_ns + shared_ns;
+    result.time_ns += shared_ns;
     return result;
   }
   const double in_tiles = double(bytes) / double(tile_bytes);  // the last perhaps a part
   const double rest = in_tiles - double(simulated);
   const double tile_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(simulated / 2 - 1)) / double(simulated / 2);
-  result.time_ns += rest * tile_ns;
-  result.pace_ns = in_tiles * tile_ns;
+  shared_ns *= in_tiles / double(simulated);
+  result.time_ns += rest * tile_ns + shared_ns;
+  result.pace_ns = in_tiles * tile_ns + shared_ns;
   result.messages += (tiles - simulated) * (result.messages / simulated);
   result.bytes += uint64_t(rest * double(result.bytes) / double(simulated));
   return result;

@@ -10,12 +10,15 @@
 namespace tutti {
 
 // Costs of one message between two ranks (an extended Hockney / LogGP model): the sender is busy for message_ns +
-// bytes × byte_ns, the message is readable latency_ns after that, and taking it keeps the receiver busy for receive_ns.
+// bytes × byte_ns, the message is readable latency_ns after that, and taking it keeps the receiver busy for receive_ns,
+// and bulk_ns more if it has more than inline_bytes.
 struct LinkCost {
   double latency_ns = 0;
   double message_ns = 0;
   double byte_ns = 0;
   double receive_ns = 0;
+  double bulk_ns = 0;
+  uint64_t inline_bytes = 0;
 };
 
 // Everything that a price depends on; the same on all ranks of a communicator.
@@ -26,7 +29,7 @@ struct CostModel {
   double step_ns = 0;               // interpreting one step
   double copy_byte_ns = 0;          // local copy
   double reduce_byte_ns = 0;        // per input byte of a reduction
-  double contention = 1;            // ranks that share one core: busy times are multiplied by it
+  double contention = 1;            // ranks that share one core
 
   const LinkCost& link(int from, int to) const { return classes[link_class[size_t(from) * size_t(n) + size_t(to)]]; }
 };
@@ -41,7 +44,8 @@ struct Price {
 // Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the engine
 // does. A fold costs its rank: step_ns; taking each message; the reduction of all operands, or the copy of a single one
 // that is stored; and sending each message in turn. FIFOs are taken as long enough. After 16 tiles the pace is taken as
-// steady.
+// steady. Where ranks share cores, the others' work comes on top: (contention - 1) times what a rank works in the mean
+// (after Brent, "The parallel evaluation of general arithmetic expressions", 1974).
 Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max);
 
 // Plans of all ranks of a group (group.rank is ignored), lowered out of place.

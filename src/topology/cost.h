@@ -21,12 +21,12 @@ enum class LinkKind : uint8_t { self, shm, tcp };
 // broadcast, so that all ranks choose alike.
 struct MachineCosts {
   double step_ns = 15;               // interpreting one step
-  double copy_byte_ns = 0.1;         // copying one byte
-  double reduce_byte_ns = 0.1;       // per input byte of a reduction
-  double hop_ns = 80;                // until a cache line written on one core is read on another of the same cache
-  double far_hop_ns = 160;           // the same without a shared cache
-  double hand_over_ns = 1'500;       // until a rank that shares its core runs
-  double shm_message_ns = 20;        // a message in shared memory, beside its bytes
+  double copy_byte_ns = 0.08;        // copying one byte
+  double reduce_byte_ns = 0.06;      // per input byte of a reduction
+  double hop_ns = 100;               // until a cache line written on one core is read on another of the same cache
+  double far_hop_ns = 200;           // the same without a shared cache
+  double hand_over_ns = 1'000;       // until a rank that shares its core runs
+  double shm_message_ns = 30;        // a message in shared memory, beside its bytes
   double tcp_message_ns = 2'500;     // the system call that sends a small message
   double loopback_latency_ns = 10'000;
   double loopback_byte_ns = 0.4;
