@@ -219,6 +219,7 @@ class Communicator {
  private:
   Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log);
   void make_transports(const CommunicatorOptions& options);
+  void measure_link_speeds(const std::vector<std::string>& networks);
   void make_planner(const CommunicatorOptions& options);
   void agree_on(const CommunicatorOptions& options);
   void record_on_signal();

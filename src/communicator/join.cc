@@ -1,6 +1,8 @@
 // Joining: from an id to a communicator with links, a cost model and plans. Every rank takes the same steps in the same
 // order, because each step gathers from all.
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 
@@ -9,6 +11,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "communicator/communicator.h"
+#include "communicator/link_speed.h"
+#include "communicator/wait.h"
 #include "engine/schedule_files.h"
 #include "topology/cost.h"
 #include "transport/shm/shm.h"
@@ -35,6 +39,12 @@ std::string boot_id() {
   std::string id;
   std::getline(file, id);
   return id;
+}
+
+// Which of a kernel's network namespaces this process is in; a hint too.
+std::string network_namespace() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/ns/net", error).string();
 }
 
 TimeNs silence_ns(int timeout_ms) {
@@ -171,26 +181,63 @@ void Communicator::make_transports(const CommunicatorOptions& options) {
   message_bytes_max_ = links_.message_bytes_max;
 }
 
+// Between hosts, whose first ranks stand in a ring and all send at once. networks[r] names rank r's network.
+void Communicator::measure_link_speeds(const std::vector<std::string>& networks) {
+  std::vector<int> first;  // rank of each network
+  for (int r = 0; r < size_; ++r)
+    if (std::find(networks.begin(), networks.begin() + r, networks[size_t(r)]) == networks.begin() + r) first.push_back(r);
+  if (first.size() < 2) return;
+  uint64_t speed = 0;
+  const auto me = std::find(first.begin(), first.end(), rank_);
+  if (me != first.end()) {
+    const size_t i = size_t(me - first.begin());
+    const int next = first[(i + 1) % first.size()], last = first[(i + first.size() - 1) % first.size()];
+    LinkSpeed measuring(*links_.endpoints[size_t(next)], *links_.endpoints[size_t(last)],
+                        std::min<size_t>(64 * 1024, message_bytes_max_));
+    Communicator* self = this;
+    const WaitResult result = drive(std::span(&self, 1), [this] { return timeout_ns_; }, [&] {
+      for (const auto& transport : links_.transports) transport->progress();
+      return measuring.step();
+    });
+    if (const Verdict* verdict = failure()) throw Error(verdict->code, verdict->sentence);
+    if (result != WaitResult::done)
+      throw Error(result == WaitResult::expired ? Code::timeout : Code::remote_error,
+                  fmt::format("the links to {} and from {} {} while their speed was measured", bootstrap_->describe(next),
+                              bootstrap_->describe(last), result == WaitResult::expired ? "stood still" : "broke"));
+    speed = measuring.bits_per_s();
+  }
+  const auto* bytes = reinterpret_cast<const std::byte*>(&speed);
+  const std::vector<Bytes> all = bootstrap_->all_gather(Bytes(bytes, bytes + sizeof speed));
+  for (int r = 0; r < size_; ++r) {
+    const size_t leader = size_t(std::find(networks.begin(), networks.end(), networks[size_t(r)]) - networks.begin());
+    TUTTI_ASSERT(all[leader].size() == sizeof speed);
+    std::memcpy(&places_[size_t(r)].link_bits_per_s, all[leader].data(), sizeof speed);
+  }
+  log_.info(fmt::format("{} networks; this one takes {:.3g} Gbit/s", first.size(),
+                        double(places_[size_t(rank_)].link_bits_per_s) / 1e9));
+}
+
 void Communicator::make_planner(const CommunicatorOptions& options) {
   const Host host = discover_host();
   // Gathered at once: the largest message, the kernel, which peers share this rank's memory, and the place.
   std::string shared;
   for (const char* name : links_.names) shared += std::string_view(name) == "tcp" ? 't' : 's';
-  const std::string head = fmt::format("{}\n{}\n{}\n", message_bytes_max_, boot_id(), shared);
+  const std::string head = fmt::format("{}\n{} {}\n{}\n", message_bytes_max_, boot_id(), network_namespace(), shared);
   Bytes mine = to_bytes(head);
   const std::vector<std::byte> place = encode(place_of(host));
   mine.insert(mine.end(), place.begin(), place.end());
   const std::vector<Bytes> all = bootstrap_->all_gather(mine);
 
   std::vector<LinkKind> links;
-  std::vector<std::string> machines;
+  std::vector<std::string> machines, networks;
   for (int r = 0; r < size_; ++r) {
     const Bytes& record = all[size_t(r)];
     const std::string text = to_text(record);
     const size_t first = text.find('\n'), second = text.find('\n', first + 1), third = text.find('\n', second + 1);
     TUTTI_ASSERT(third != std::string::npos && third - second - 1 == size_t(size_));
     message_bytes_max_ = std::min<size_t>(message_bytes_max_, std::stoull(text.substr(0, first)));
-    machines.push_back(text.substr(first + 1, second - first - 1));
+    networks.push_back(text.substr(first + 1, second - first - 1));
+    machines.push_back(networks.back().substr(0, networks.back().find(' ')));
     places_.push_back(decode_place(std::span(record).subspan(third + 1)));
     // The host's number is that of the first rank whose memory this one shares: proven, not named.
     const std::string row = text.substr(second + 1, size_t(size_));
@@ -200,6 +247,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   }
   if (size_ == 1) message_bytes_max_ = shm_options_from_environment().slot_bytes;
 
+  measure_link_speeds(networks);
   Bytes costs_bytes;
   if (rank_ == 0) costs_bytes = encode(environment_flag("TUTTI_CALIBRATE") ? calibrate(25, &host) : MachineCosts());
   const std::vector<Bytes> costs = bootstrap_->all_gather(costs_bytes);
@@ -208,8 +256,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   PlannerOptions planner;
   planner.rank = rank_;
   planner.n = size_;
-  planner.costs = cost_model(places_, links, decode_machine_costs(costs[0]));
-  planner.costs.contention = contention_of(by_machine);
+  planner.costs = cost_model(by_machine, links, decode_machine_costs(costs[0]));
   for (const Place& p : places_) planner.host_of.push_back(p.host);
   planner.message_bytes_max = message_bytes_max_;
   planner.forced = options.algorithm;

@@ -62,6 +62,7 @@ class Clocks {
     size_t step = 0;
     double clock_ns = 0;
     uint32_t waits_for = none;  // the rank whose message is missing
+    uint32_t sent_to = none;    // the last, unless a message came since
   };
   static constexpr uint32_t none = ~0u;
 
@@ -102,6 +103,7 @@ class Clocks {
       const Arrival arrival = fifo(peer, rank).front();
       fifo(peer, rank).pop_front();
       state.clock_ns = std::max(state.clock_ns, arrival.time_ns);
+      state.sent_to = none;
       const LinkCost& link = costs_.link(int(peer), int(rank));
       work(state, link.receive_ns + (arrival.bytes > link.inline_bytes ? link.bulk_ns : 0));
       bytes = std::max(bytes, arrival.bytes);
@@ -130,7 +132,9 @@ class Clocks {
   void send(uint32_t rank, uint32_t peer, uint64_t bytes) {
     const LinkCost& link = costs_.link(int(rank), int(peer));
     Rank& state = ranks_[rank];
-    work(state, link.message_ns + double(bytes) * link.byte_ns);
+    const bool fans_out = state.sent_to != none && state.sent_to != peer;
+    state.sent_to = peer;
+    work(state, link.message_ns + double(bytes) * (link.byte_ns + (fans_out ? link.fan_out_byte_ns : 0)));
     fifo(rank, peer).push_back({state.clock_ns + link.latency_ns, bytes});
     ++messages_;
     sent_bytes_ += bytes;

@@ -11,13 +11,15 @@ namespace tutti {
 
 // Costs of one message between two ranks (an extended Hockney / LogGP model): the sender is busy for message_ns +
 // bytes × byte_ns, the message is readable latency_ns after that, and taking it keeps the receiver busy for receive_ns,
-// and bulk_ns more if it has more than inline_bytes.
+// and bulk_ns more if it has more than inline_bytes. A sender that sends to another rank than last, without having heard
+// from anyone in between, needs fan_out_byte_ns more for each byte: its messages share a queue.
 struct LinkCost {
   double latency_ns = 0;
   double message_ns = 0;
   double byte_ns = 0;
   double receive_ns = 0;
   double bulk_ns = 0;
+  double fan_out_byte_ns = 0;
   uint64_t inline_bytes = 0;
 };
 

@@ -272,7 +272,8 @@ void measure_tcp(MachineCosts& costs, TimeNs until) {
   if (!small) return;
   // On a crowded core the reader runs before the send returns: then the send is not all of the way.
   costs.tcp_message_ns = std::min(small->send_ns, small->ns / 3);
-  costs.loopback_latency_ns = small->ns / 2 - costs.tcp_message_ns;
+  costs.tcp_receive_ns = costs.tcp_message_ns;
+  costs.loopback_latency_ns = std::max(0.0, small->ns / 2 - costs.tcp_message_ns - costs.tcp_receive_ns);
   costs.network_latency_ns = std::max(costs.network_latency_ns, 2 * costs.loopback_latency_ns);
   if (large && large->ns > small->ns) costs.loopback_byte_ns = (large->ns - small->ns) / burst_bytes;
 }

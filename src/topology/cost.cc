@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t costs_version = 0x43540001;  // "TC", 1
+constexpr uint32_t costs_version = 0x43540002;  // "TC", 2
 constexpr double cost_max = 1e12;               // 1000 s
 constexpr uint64_t shm_inline_bytes = 40;       // of a message in shared memory that rides in its flag's line
 
@@ -28,6 +28,7 @@ constexpr std::array rows = std::to_array<MachineCostRow>({
     {"hand_over_ns", &MachineCosts::hand_over_ns},
     {"shm_message_ns", &MachineCosts::shm_message_ns},
     {"tcp_message_ns", &MachineCosts::tcp_message_ns},
+    {"tcp_receive_ns", &MachineCosts::tcp_receive_ns},
     {"loopback_latency_ns", &MachineCosts::loopback_latency_ns},
     {"loopback_byte_ns", &MachineCosts::loopback_byte_ns},
     {"network_latency_ns", &MachineCosts::network_latency_ns},
@@ -46,13 +47,18 @@ struct Pair {
 
 Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
   Pair pair{kind, a.host == b.host, a.host == b.host && a.last_cache >= 0 && a.last_cache == b.last_cache, 0};
-  if (kind == LinkKind::tcp && !pair.same_host) pair.bits_per_s = std::min(a.nic_bits_per_s, b.nic_bits_per_s);
+  if (kind != LinkKind::tcp) return pair;
+  pair.bits_per_s = std::min(a.link_bits_per_s, b.link_bits_per_s);
+  if (pair.bits_per_s == 0 && !pair.same_host) pair.bits_per_s = std::min(a.nic_bits_per_s, b.nic_bits_per_s);
   return pair;
 }
 
 // A message whose flag's line has no room for it makes more lines cross before copying gets going. (Fits what pipelines
 // of 64 B to 8 KiB pieces measured; see bench/choices.)
 constexpr double bulk_hops = 3;
+
+// What flows that share a queue lose. (Fits four hosts at 1 Gbit/s; see bench/choices.)
+constexpr double network_fan_out = 0.25;
 
 // `waiting_ns`: how long a rank that shares its core waits for it.
 LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
@@ -67,12 +73,14 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     return link;
   }
   link.message_ns = m.tcp_message_ns;
+  link.receive_ns = m.tcp_receive_ns;
   link.latency_ns += pair.same_host ? m.loopback_latency_ns : m.network_latency_ns;
   link.byte_ns = m.loopback_byte_ns;
-  if (pair.same_host) return link;
+  if (pair.same_host && pair.bits_per_s == 0) return link;
   // A fast link leaves the kernel's own work per byte, for which the loopback stands.
   const double link_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
   link.byte_ns = std::max(link_byte_ns, m.loopback_byte_ns);
+  link.fan_out_byte_ns = network_fan_out * link_byte_ns;
   return link;
 }
 

@@ -27,10 +27,11 @@ struct MachineCosts {
   double far_hop_ns = 200;           // the same without a shared cache
   double hand_over_ns = 1'000;       // until a rank that shares its core runs
   double shm_message_ns = 30;        // a message in shared memory, beside its bytes
-  double tcp_message_ns = 2'500;     // the system call that sends a small message
-  double loopback_latency_ns = 10'000;
+  double tcp_message_ns = 3'000;     // the system call that sends a small message
+  double tcp_receive_ns = 3'000;     // those that find and take it
+  double loopback_latency_ns = 3'000;
   double loopback_byte_ns = 0.4;
-  double network_latency_ns = 20'000;  // between hosts
+  double network_latency_ns = 15'000;  // between hosts
   double network_byte_ns = 0.8;        // where no link speed is known: 10 Gbit/s
 
   friend bool operator==(const MachineCosts&, const MachineCosts&) = default;
@@ -54,7 +55,8 @@ MachineCosts decode_machine_costs(std::span<const std::byte> bytes);
 // which cores share a cache; else the first two allowed ones stand for a pair that does.
 MachineCosts calibrate(int budget_ms = 25, const Host* host = nullptr);
 
-// The model for n = places.size() ranks. links[from * n + to]; the diagonal is not read. Throws
+// The model for n = places.size() ranks. Place::host tells machines apart, whose ranks share cores, even where no memory
+// connects them (containers). links[from * n + to]; the diagonal is not read. Throws
 // Error(invalid_argument) where links is not n × n.
 CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> links, const MachineCosts& costs);
 

@@ -82,6 +82,7 @@ struct Place {
   int last_cache = -1;             // the last-level cache that holds all its cores (index in Host::caches), or -1
   double cpu_quota = 0;            // as Host
   uint64_t nic_bits_per_s = 0;     // its fastest network interface that is up; 0: not known
+  uint64_t link_bits_per_s = 0;    // from other hosts, as measured; 0: not measured. Not encoded
   friend bool operator==(const Place&, const Place&) = default;
 };
 
