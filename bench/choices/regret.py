@@ -2,8 +2,10 @@
 """How much slower the algorithm that Tutti chooses is than the fastest that it has, by trying all of them.
 
 For every collective, size and number of ranks, each algorithm is forced in turn (TUTTI_ALGO), round after round, so that
-a change of the machine's mood meets all of them; an algorithm's time is its least over the rounds. The regret of a choice
-is time of the chosen / time of the fastest - 1. Ranks are processes here (--over shm or tcp), or each on a host of its
+a change of the machine's mood meets all of them. Each round measures calls that follow each other and may overlap, as
+nccl-tests does, and calls apart, as OSU's benchmarks do; an algorithm's time is the mean of both, each its least over the
+rounds: a chain hands on many small messages fast, and one of them slowly. The regret of a choice is time of the chosen /
+time of the fastest - 1. Ranks are processes here (--over shm or tcp), or each on a host of its
 own: a network namespace whose way out is limited (--over hosts --rate 1gbit). Prints a Markdown table and a summary."""
 import argparse
 import datetime
@@ -80,14 +82,14 @@ class Runner:
         return [self.where.start(rank, command, env={**common, "RANK": str(rank)}, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, text=True) for rank in range(self.ranks)]
 
-    def times(self, collective, algorithm):
+    def times(self, collective, algorithm, apart=False):
         """{size in bytes: (algorithm that ran, µs)}; algorithm None: the library's own choice."""
         environment = {**os.environ, "TUTTI_TRANSPORT": "tcp" if self.options.over != "shm" else "shm"}
         if algorithm is not None:
             environment["TUTTI_ALGO"] = algorithm
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "times.json")
-            command = self.command(collective, file)
+            command = self.command(collective, file) + (["--apart"] if apart else [])
             if self.where is None:
                 command += ["--local", str(self.ranks), "--bind"]
                 processes = [subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL,
@@ -105,19 +107,20 @@ class Runner:
 def measure(runner, collective, algorithms):
     """[{size, chosen, fastest, times: {algorithm: µs}}]"""
     chosen = {size: name for size, (name, _) in runner.times(collective, None).items()}
-    times = {size: {} for size in chosen}
+    times = {size: {} for size in chosen}  # then by algorithm: those that follow each other, and those apart
     for _ in range(runner.options.rounds):
         for algorithm in algorithms:
-            for size, (ran, time_us) in runner.times(collective, algorithm).items():
-                if ran == algorithm:  # not where another had to stand in for it
-                    times[size].setdefault(algorithm, []).append(time_us)
+            for apart in (False, True):
+                for size, (ran, time_us) in runner.times(collective, algorithm, apart).items():
+                    if ran == algorithm:  # not where another had to stand in for it
+                        times[size].setdefault(algorithm, ([], []))[apart].append(time_us)
     texts = schedules(runner.options.build, collective, algorithms, runner.ranks, runner.where is not None)
     results = []
     for size, by_algorithm in times.items():
         least = {}
         for name in by_algorithm:
             twins = [other for other in by_algorithm if texts[other] == texts[name]]
-            least[name] = min(min(by_algorithm[twin]) for twin in twins)
+            least[name] = statistics.mean(min(min(by_algorithm[twin][apart]) for twin in twins) for apart in (0, 1))
         fastest = min(least, key=least.get)
         results.append({"collective": collective, "ranks": runner.ranks, "size": size, "chosen": chosen[size],
                         "fastest": fastest, "regret": least[chosen[size]] / least[fastest] - 1, "times_us": least})

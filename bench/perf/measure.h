@@ -47,6 +47,7 @@ class Measurement {
   void call(const Case& what, const Place& place);
   void call_grouped(const Case& what, const Place& place);
   double mean_us(const Case& what, const Place& place, int iterations);
+  double mean_apart_us(const Case& what, const Place& place, int iterations);
   int choose_iterations(const Case& what, const Place& place);
   void measure_single(const Case& what, const Place& place, int iterations, Result& result);
   size_t count_wrong_here(const Case& what, bool in_place, uint64_t seed);

@@ -70,6 +70,7 @@ struct Options {
   int root = 0;  // -1: all
   int threads = 1, local = 0;  // local 0: from the environment
   bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
+  bool apart = false;  // no operation overlaps the last
   int timeout_s = 0;  // 0: the library's default
   int determinism = -1;  // a tuttiDeterminism_t; -1: the library's
   std::string json_file, csv_file, plot_file;

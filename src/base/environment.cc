@@ -40,7 +40,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"SLURM_STEP_ID", text, "", "Number of the srun within its job, as Slurm sets it."},
     {"TORCHELASTIC_RUN_ID", text, "", "Name of the job, as torchrun sets it."},
     {"TUTTI_ALGO", text, "", "Forces an algorithm by name for every collective that has it."},
-    {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs, the same choices each run."},
+    {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs; links between hosts are measured always."},
     {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
     {"TUTTI_DETERMINISM", text, "", "bitwise, strict or invariant: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},

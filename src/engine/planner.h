@@ -21,7 +21,7 @@ namespace tutti {
 struct Candidate {
   std::string_view algorithm;
   int pipeline = 1;
-  double time_ns = 0;
+  double time_ns = 0;  // the mean of a call alone and one of many that follow each other: what the choice goes by
 };
 
 struct PlannerOptions {

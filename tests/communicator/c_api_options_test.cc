@@ -107,6 +107,33 @@ TEST_F(OptionsOfACall, AreRefusedWhereInvariantSumsAreNot) {
   ASSERT_OK(tuttiRedOpDestroy(own, comm_));
 }
 
+// What exact sums have no room for.
+void expect_inputs_refused(int ranks, int inputs, const std::string& words) {
+  run_threads(ranks, {}, [&](int, tuttiComm_t comm) {
+    tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+    options.determinism = tuttiDeterminismInvariant;
+    options.inputs = size_t(inputs);
+    const std::vector<float> in(size_t(inputs), 1);
+    float out = 5;
+    EXPECT_EQ(tuttiAllReduceWith(in.data(), &out, 1, tuttiFloat32, tuttiSum, comm, nullptr, &options),
+              tuttiInvalidArgument);
+    EXPECT_NE(last_error().find(words), std::string::npos) << last_error();
+    EXPECT_EQ(out, 5);
+    ASSERT_OK(tuttiBarrier(comm, nullptr));
+  });
+}
+
+TEST(OptionsInputs, MoreThanExactSumsCountAreRefused) {
+  expect_inputs_refused(17, 4095, "options->inputs is 4095, which times 17 ranks is more than 65536 vectors");
+}
+
+TEST(OptionsInputs, MoreThanAMessageHoldsAreRefused) {
+  ::setenv("TUTTI_SHM_SLOT_BYTES", "8K", 1);
+  expect_inputs_refused(2, 4000, "options->inputs is 4000, which times 4 bytes of float32 is more than a message of this "
+                                 "communicator holds, 8192 bytes");
+  ::unsetenv("TUTTI_SHM_SLOT_BYTES");
+}
+
 TEST_F(OptionsOfACall, AreRefusedWhereThereIsNothingToAddSeveralInputsTo) {
   tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
   for (const size_t inputs : {size_t{0}, size_t{4096}, ~size_t{0}}) {

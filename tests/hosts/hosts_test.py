@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Ranks on several hosts (network namespaces): TCP alone reaches them, slow, cut and IPv6-only networks included; ranks
-of one host share its memory meanwhile. Usage: hosts_test.py HOSTS_WORKER [TUTTI_PERF]"""
+of one host share its memory meanwhile. Usage: hosts_test.py HOSTS_WORKER WINDOW_WORKER [TUTTI_PERF]"""
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import namespaces
 from namespaces import Hosts
 
 namespaces.become_root_of_a_user_namespace()
-WORKER = sys.argv.pop(1)
+WORKER, WINDOW_WORKER = sys.argv.pop(1), sys.argv.pop(1)
 PERF = sys.argv.pop(1) if sys.argv[1:] and not sys.argv[1].startswith("-") else None
 PORT = 29617
 
@@ -81,16 +82,48 @@ class Ranks(unittest.TestCase):
         self.assertLess(time.monotonic() - start, 5)
 
 
+def start_ranks(hosts, command, each=2, **variables):
+    """`each` ranks on every host, as a launcher starts them."""
+    ranks = hosts.n * each
+    return [hosts.start(rank // each, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                        env=os.environ | variables | {
+                            "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % each),
+                            "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(PORT)}) for rank in range(ranks)]
+
+
+class Windows(unittest.TestCase):
+    """Two ranks on each of three hosts: some reach a window's memory directly, the others by service."""
+
+    def test_all_ranks_put_to_and_get_from_all(self):
+        with Hosts(3) as hosts:
+            for rank, process in enumerate(start_ranks(hosts, [WINDOW_WORKER])):
+                out, err = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0, f"rank {rank}: {out}{err}")
+
+
+class Speeds(unittest.TestCase):
+    def test_of_links_are_measured_when_ranks_join(self):
+        try:
+            hosts = Hosts(2, rate="200mbit")
+            hosts.create()
+        except namespaces.CannotShape as error:
+            hosts.destroy()
+            self.skipTest(f"this kernel cannot slow an interface: {error}")
+        self.addCleanup(hosts.destroy)
+        for process in start_ranks(hosts, [WINDOW_WORKER], TUTTI_LOG="info"):
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, out + err)
+            found = re.search(r"2 networks; this one takes ([0-9.e+-]+) Gbit/s", out + err)
+            self.assertIsNotNone(found, out + err)
+            self.assertLess(float(found[1]), 0.3)
+
+
 @unittest.skipIf(PERF is None, "tutti-perf was not built")
 class MixedCommunicators(unittest.TestCase):
     """Two ranks on each host, in one communicator: shared memory inside a host, TCP among hosts."""
 
     def start(self, hosts, *arguments, each=2, **variables):
-        ranks = hosts.n * each
-        return [hosts.start(rank // each, [PERF, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=os.environ | variables | {
-                                "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % each),
-                                "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(PORT)}) for rank in range(ranks)]
+        return start_ranks(hosts, [PERF, *arguments], each, **variables)
 
     def passes(self, hosts, *arguments, each=2, **variables):
         said = []

@@ -16,7 +16,7 @@ constexpr uint64_t message_bytes_max = 1 << 18;
 CostModel uniform(int n) {
   CostModel costs;
   costs.n = n;
-  costs.classes = {{latency, message, byte}};
+  costs.classes = {{.latency_ns = latency, .message_ns = message, .byte_ns = byte}};
   costs.link_class.assign(size_t(n) * size_t(n), 0);
   costs.step_ns = step;
   costs.copy_byte_ns = copy;
@@ -81,14 +81,62 @@ TEST(Price, FallsWithAPipeline) {
   EXPECT_LT(price_of(Collective::all_reduce, "double_tree", 32, 1 << 18, 16).time_ns, 0.5 * tree);
 }
 
-TEST(Price, OfSharedCoresIsHigher) {
+TEST(Price, OfSharedCoresHasTheOthersWorkOnTop) {
+  // Of n ranks the root alone sends, the others store.
+  for (int n = 2; n <= 5; ++n) {
+    const double b = 1000;
+    Group group;
+    group.n = n;
+    const auto plans = plans_of(*find_algorithm(Collective::broadcast, "direct"), group);
+    CostModel costs = uniform(n);
+    const double alone = price(plans, costs, uint64_t(b), message_bytes_max).time_ns;
+    const double root = step + b * copy + (n - 1) * (message + byte * b), other = step + b * copy;
+    costs.contention = 3;
+    EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns,
+                alone + 2 * (root + (n - 1) * other) / n, 1e-6);
+  }
+}
+
+TEST(Price, CountsTheReceiversWork) {
+  const double b = 1000, sent = step + b * copy + message + byte * b, stored = step + b * copy;
   Group group;
-  group.n = 4;
-  const auto plans = plans_of(*find_algorithm(Collective::all_reduce, "two_shot"), group);
-  CostModel costs = uniform(4);
-  const double alone = price(plans, costs, 1 << 20, message_bytes_max).time_ns;
-  costs.contention = 2;
-  EXPECT_GT(price(plans, costs, 1 << 20, message_bytes_max).time_ns, 1.8 * alone);
+  group.n = 2;
+  const auto plans = plans_of(*find_algorithm(Collective::broadcast, "direct"), group);
+  CostModel costs = uniform(2);
+  costs.classes[0].receive_ns = 70;
+  costs.classes[0].bulk_ns = 300;
+  costs.classes[0].inline_bytes = 1000;
+  EXPECT_NEAR(price(plans, costs, 1000, message_bytes_max).time_ns, sent + latency + 70 + stored, 1e-6);
+  costs.classes[0].inline_bytes = 999;
+  EXPECT_NEAR(price(plans, costs, 1000, message_bytes_max).time_ns, sent + latency + 370 + stored, 1e-6);
+}
+
+TEST(Price, PaceIsTheBusiestRanksWorkWhereNobodyWaitsForAnAnswer) {
+  const double b = 1000, root = step + b * copy + 3 * (message + byte * b);
+  const Price seen = price_of(Collective::broadcast, "direct", 4, uint64_t(b));
+  EXPECT_NEAR(seen.pace_ns, root, 1e-6);
+  EXPECT_NEAR(seen.time_ns, root + latency + step + b * copy, 1e-6);
+  // In a ring everybody waits for everybody: a call begins when the last is over, but for its first message.
+  const Price ring = price_of(Collective::all_reduce, "ring", 4, 64 * 4);
+  EXPECT_GT(ring.pace_ns, 0.8 * ring.time_ns);
+  // Many tiles: the pace is theirs.
+  const Price tiles = price_of(Collective::broadcast, "chain", 2, message_bytes_max * 1000);
+  EXPECT_NEAR(tiles.pace_ns, tiles.time_ns - (latency + step + double(message_bytes_max) * copy), 1e-3);
+}
+
+TEST(Price, OfMessagesThatShareAQueueIsHigher) {
+  const double b = 900, fan_out = 0.5;
+  const auto time_of = [&](Collective collective, std::string_view name, double fan_out_byte_ns) {
+    Group group;
+    group.n = 3;
+    CostModel costs = uniform(3);
+    costs.classes[0].fan_out_byte_ns = fan_out_byte_ns;
+    return price(plans_of(*find_algorithm(collective, name), group), costs, uint64_t(b), message_bytes_max).time_ns;
+  };
+  // The root's second block goes to another rank than its first; in a ring none does.
+  // (Which is not all on the way of the last rank to be done: the root copies its own block last.)
+  EXPECT_GT(time_of(Collective::scatter, "direct", fan_out), time_of(Collective::scatter, "direct", 0) + 100);
+  EXPECT_EQ(time_of(Collective::all_gather, "ring", fan_out), time_of(Collective::all_gather, "ring", 0));
 }
 
 TEST(Price, OfNothingIsStillItsMessages) {

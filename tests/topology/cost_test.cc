@@ -44,9 +44,9 @@ TEST(CostModel, ASharedCacheIsNearerThanAnotherSocket) {
   auto where = places(3, 1, 8);
   where[2].last_cache = 1;
   const CostModel model = cost_model(where, links(3, LinkKind::shm), {});
-  EXPECT_LT(model.link(0, 1).latency_ns, model.link(0, 2).latency_ns);
+  EXPECT_LT(model.link(0, 1).receive_ns, model.link(0, 2).receive_ns);
   where[0].last_cache = where[1].last_cache = -1;  // not bound to a cache: not known to share one
-  EXPECT_EQ(cost_model(where, links(3, LinkKind::shm), {}).link(0, 1).latency_ns, MachineCosts{}.far_hop_ns);
+  EXPECT_EQ(cost_model(where, links(3, LinkKind::shm), {}).link(0, 1).receive_ns, MachineCosts{}.far_hop_ns);
 }
 
 TEST(CostModel, TheSlowerOfTwoInterfacesSetsALinksSpeed) {
@@ -56,6 +56,21 @@ TEST(CostModel, TheSlowerOfTwoInterfacesSetsALinksSpeed) {
   EXPECT_EQ(cost_model(where, links(2, LinkKind::tcp), {}).link(0, 1).byte_ns, 8.0);
   where[1].nic_bits_per_s = 0;  // not known
   EXPECT_EQ(cost_model(where, links(2, LinkKind::tcp), {}).link(0, 1).byte_ns, MachineCosts{}.network_byte_ns);
+}
+
+TEST(CostModel, AMeasuredLinkIsBelieved) {
+  auto where = places(2, 2, 8);
+  for (Place& place : where) place.nic_bits_per_s = 100'000'000'000;
+  where[0].link_bits_per_s = 2'000'000'000;
+  EXPECT_LT(cost_model(where, links(2, LinkKind::tcp), {}).link(0, 1).byte_ns, 1.0) << "one end is not enough";
+  where[1].link_bits_per_s = 1'000'000'000;
+  EXPECT_EQ(cost_model(where, links(2, LinkKind::tcp), {}).link(0, 1).byte_ns, 8.0);
+  // Between containers of one machine too, whose latency is small.
+  where[1].host = 0;
+  const CostModel one_machine = cost_model(where, links(2, LinkKind::tcp), {});
+  EXPECT_EQ(one_machine.link(0, 1).byte_ns, 8.0);
+  EXPECT_LT(one_machine.link(0, 1).latency_ns, MachineCosts{}.network_latency_ns);
+  EXPECT_GT(one_machine.contention, 0);
 }
 
 TEST(CostModel, HasFewClassesForManyRanks) {

@@ -78,8 +78,9 @@ void price_named(const Arguments& arguments) {
   if (subject.algorithm == nullptr) proven(subject.schedule);
   const double byte_ns = 8 / positive(arguments.gbps, "--gbps");
   const double memory_byte_ns = 8 / positive(arguments.memory_gbps, "--memory-gbps");
-  const LinkCost link{not_negative(arguments.latency_ns, "--latency-ns"),
-                      not_negative(arguments.message_ns, "--message-ns"), byte_ns};
+  const LinkCost link{.latency_ns = not_negative(arguments.latency_ns, "--latency-ns"),
+                      .message_ns = not_negative(arguments.message_ns, "--message-ns"),
+                      .byte_ns = byte_ns};
   const CostModel costs = uniform_costs(subject.schedule.n(), link, memory_byte_ns, memory_byte_ns,
                                         not_negative(arguments.step_ns, "--step-ns"));
   const uint64_t bytes = bytes_of(arguments.size, "--size", 0);
