@@ -20,8 +20,6 @@ namespace tutti {
 namespace {
 
 constexpr size_t scratch_alignment = 64;
-// How long a broken data link waits for the control plane to say which rank died.
-constexpr TimeNs verdict_grace_ns = 500 * ns_per_ms;
 // Of smaller calls, no message would be lent.
 constexpr size_t lent_call_bytes_min = size_t{64} << 10;
 // Where no rank knows all sizes, all must choose as for one size.
@@ -299,22 +297,14 @@ void Communicator::settle(const Operation& operation) noexcept {
   try {
     const WaitingOn waiting = engine_->waiting_on(operation);
     const Fault& fault = waiting.endpoint->fault();
+    if (fault.kind != FaultKind::mismatch) return settle_broken_link(*bootstrap_, links_, waiting.peer, fault);
     const std::string& peer = bootstrap_->describe(waiting.peer);
     const std::string& self = bootstrap_->describe(rank_);
-    if (fault.kind == FaultKind::mismatch) {
-      const std::string here = describe_call(waiting.signature), there = describe_call(fault.signature);
-      // The lower rank first, so that both sides, which may see it at once, say the same.
-      const bool lower = rank_ < waiting.peer;
-      fail(Code::mismatch, fmt::format("{} called {} while {} called {}", lower ? self : peer, lower ? here : there,
-                                       lower ? peer : self, lower ? there : here));
-      return;
-    }
-    // A closed link is a symptom; the control plane knows soon who died.
-    for (const TimeNs start = now_ns(); failure() == nullptr && now_ns() - start < verdict_grace_ns;) ::sched_yield();
-    const std::string reason =
-        fault.kind == FaultKind::closed ? "was closed by the other side" : std::strerror(fault.error_number);
-    fail(Code::remote_error, fmt::format("{}: the {} link to {} failed: {}", self, transport_to(waiting.peer), peer,
-                                         reason));
+    const std::string here = describe_call(waiting.signature), there = describe_call(fault.signature);
+    // The lower rank first, so that both sides, which may see it at once, say the same.
+    const bool lower = rank_ < waiting.peer;
+    fail(Code::mismatch, fmt::format("{} called {} while {} called {}", lower ? self : peer, lower ? here : there,
+                                     lower ? peer : self, lower ? there : here));
   } catch (const std::exception& error) {
     fail(Code::internal_error, error.what());
   }

@@ -1,3 +1,4 @@
+// Sixteen messages each way, timed by who receives them.
 #include "communicator/link_speed.h"
 
 #include <cmath>

@@ -1,7 +1,10 @@
 // Making a rank's links: shared memory where it reaches, TCP to the others.
 #include "communicator/links.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -47,6 +50,24 @@ void take(Links& links, std::unique_ptr<Transport> transport, int channels) {
 }
 
 }  // namespace
+
+void settle_broken_link(Bootstrap& bootstrap, const Links& links, int peer, const Fault& fault,
+                        std::string_view of_what) noexcept {
+  constexpr TimeNs verdict_grace_ns = 500 * ns_per_ms;
+  for (const TimeNs start = now_ns(); bootstrap.verdict() == nullptr && now_ns() - start < verdict_grace_ns;)
+    ::sched_yield();
+  if (bootstrap.verdict() != nullptr) return;
+  try {
+    const char* const reason = fault.kind == FaultKind::closed   ? "was closed by the other side"
+                               : fault.kind == FaultKind::system ? std::strerror(fault.error_number)
+                                                                 : "it brought what nobody sends";
+    bootstrap.fail({Code::remote_error, -1,
+                    fmt::format("{}: the {} link{} to {} failed: {}", bootstrap.describe(bootstrap.rank()),
+                                links.names[size_t(peer)], of_what, bootstrap.describe(peer), reason)});
+  } catch (const std::exception& error) {
+    bootstrap.fail({Code::internal_error, -1, error.what()});
+  }
+}
 
 void check_transports(const std::string& list) { parse_transports(list); }
 

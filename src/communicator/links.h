@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
@@ -27,6 +28,11 @@ struct Links {
 // Collective. doorbell outlives the links. Throws Error: invalid_argument (a transport that is none), invalid_usage (no
 // allowed transport reaches some rank, who is named), and what the transports throw.
 Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& doorbell);
+
+// A link to `peer` has broken. That is a symptom, and the control plane knows soon who died; where it does not, the link
+// itself ends the communicator. of_what: "", or whose link it is, as " of a window".
+void settle_broken_link(Bootstrap& bootstrap, const Links& links, int peer, const Fault& fault,
+                        std::string_view of_what = "") noexcept;
 
 // Throws Error(invalid_argument) where the list names what is no transport.
 void check_transports(const std::string& list);

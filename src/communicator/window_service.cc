@@ -3,7 +3,6 @@
 #include "communicator/window_service.h"
 
 #include <array>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -16,8 +15,6 @@ namespace {
 constexpr int channels = 2;  // requests, replies
 // The longest sleep, so that a verdict is never overlooked for longer.
 constexpr int sleep_ms_max = 100;
-// How long a broken link waits for the control plane to say which rank died.
-constexpr TimeNs verdict_grace_ns = 500 * ns_per_ms;
 
 // Not all ranks may fail alike in this: the others are told.
 Links make_links_or_fail(Bootstrap& bootstrap, const WindowServiceOptions& options, Doorbell& doorbell) {
@@ -122,16 +119,7 @@ bool WindowService::take_submitted() noexcept {
 // A link has failed: nobody asks for it any more, or it becomes everybody's verdict.
 void WindowService::settle(int peer) noexcept {
   if (end_expected_.load(std::memory_order_acquire)) return peers_[size_t(peer)].reset();  // pairs with expect_end
-  // A closed link is a symptom; the control plane knows soon who died.
-  for (const TimeNs start = now_ns(); bootstrap_.verdict() == nullptr && now_ns() - start < verdict_grace_ns;) ::sched_yield();
-  if (bootstrap_.verdict() != nullptr) return;
-  const Fault& fault = peers_[size_t(peer)]->fault();
-  const char* const reason = fault.kind == FaultKind::closed   ? "was closed by the other side"
-                             : fault.kind == FaultKind::system ? std::strerror(fault.error_number)
-                                                               : "brought what no window sends";
-  bootstrap_.fail({Code::remote_error, -1,
-                   fmt::format("{}: the {} link of a window to {} {}", bootstrap_.describe(bootstrap_.rank()),
-                               links_.names[size_t(peer)], bootstrap_.describe(peer), reason)});
+  settle_broken_link(bootstrap_, links_, peer, peers_[size_t(peer)]->fault(), " of a window");
 }
 
 void WindowService::drop_all() noexcept {

@@ -13,20 +13,25 @@ HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
+// What the Elements of floats have in common.
+template <typename T>
+struct FloatLanes {
+  using Lane = T;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
+    return divide_floats(d, v, divisor);
+  }
+};
+
 // --- float32 and float64: computed as they are stored
 
 template <typename T>
-struct FloatElement {
-  using Lane = T;
+struct FloatElement : FloatLanes<T> {
   static constexpr size_t bytes = sizeof(T);
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
     return load_lanes(d, from);
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
-    return divide_floats(d, v, divisor);
   }
   template <class D>
   static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
@@ -40,8 +45,7 @@ struct FloatElement {
 
 // --- float16 and bfloat16: computed in float32, rounded once to nearest even
 
-struct Float16Element {
-  using Lane = float;
+struct Float16Element : FloatLanes<float> {
   using Code = SmallFloatCode<10, 15>;
   static constexpr size_t bytes = 2;
 
@@ -51,19 +55,8 @@ struct Float16Element {
     if constexpr (native_float16) {
       return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), halves));
     } else {
-      const hn::RebindToSigned<D> bits;
-      const auto element = hn::PromoteTo(bits, halves);
-      const auto code = hn::And(element, hn::Set(bits, 0x7fff));
-      const auto finite = hn::BitCast(bits, Code::decode(d, code));
-      // Infinity and NaN: the largest exponent, the same mantissa.
-      const auto special = hn::Add(hn::ShiftLeft<13>(code), hn::Set(bits, (255 - 31) << 23));
-      const auto magnitude = hn::IfThenElse(hn::Gt(code, hn::Set(bits, 0x7bff)), special, finite);
-      return hn::BitCast(d, hn::Or(magnitude, hn::ShiftLeft<16>(hn::Sub(element, code))));
+      return Code::template decode_with_infinity<15>(d, hn::PromoteTo(hn::RebindToSigned<D>(), halves));
     }
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
-    return divide_floats(d, v, divisor);
   }
   template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
@@ -82,8 +75,7 @@ struct Float16Element {
   }
 };
 
-struct Bfloat16Element {
-  using Lane = float;
+struct Bfloat16Element : FloatLanes<float> {
   static constexpr size_t bytes = 2;
 
   template <class D>
@@ -91,10 +83,6 @@ struct Bfloat16Element {
     const hn::RebindToUnsigned<D> bits;
     const auto halves = load_lanes(hn::Rebind<uint16_t, D>(), from);
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(bits, halves)));
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
-    return divide_floats(d, v, divisor);
   }
   template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
@@ -110,8 +98,7 @@ struct Bfloat16Element {
 // --- float8e4m3 and float8e5m2: computed in float32, rounded once to nearest even, saturating
 
 // Where float16 is native, a code is first moved into the places of a float16.
-struct Float8e4m3Element {
-  using Lane = float;
+struct Float8e4m3Element : FloatLanes<float> {
   using Code = SmallFloatCode<3, 7>;
   static constexpr size_t bytes = 1;
 
@@ -138,10 +125,6 @@ struct Float8e4m3Element {
     }
   }
   template <class D>
-  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
-    return divide_floats(d, v, divisor);
-  }
-  template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {
     const hn::RebindToSigned<D> bits;
     const hn::Rebind<uint8_t, D> narrow;
@@ -153,8 +136,7 @@ struct Float8e4m3Element {
   }
 };
 
-struct Float8e5m2Element {
-  using Lane = float;
+struct Float8e5m2Element : FloatLanes<float> {
   using Code = SmallFloatCode<2, 15>;
   static constexpr size_t bytes = 1;
 
@@ -166,18 +148,8 @@ struct Float8e5m2Element {
       const auto halves = hn::ShiftLeft<8>(hn::PromoteTo(hn::Rebind<uint16_t, D>(), element));
       return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), halves));
     } else {
-      const hn::RebindToSigned<D> bits;
-      const auto wide = hn::PromoteTo(bits, element);
-      const auto code = hn::And(wide, hn::Set(bits, 0x7f));
-      const auto finite = hn::BitCast(bits, Code::decode(d, code));
-      const auto special = hn::Add(hn::ShiftLeft<21>(code), hn::Set(bits, (255 - 31) << 23));
-      const auto magnitude = hn::IfThenElse(hn::Gt(code, hn::Set(bits, 0x7b)), special, finite);
-      return hn::BitCast(d, hn::Or(magnitude, hn::ShiftLeft<24>(hn::Sub(wide, code))));
+      return Code::template decode_with_infinity<7>(d, hn::PromoteTo(hn::RebindToSigned<D>(), element));
     }
-  }
-  template <class D>
-  static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
-    return divide_floats(d, v, divisor);
   }
   template <class D>
   static HWY_INLINE void store(D d, hn::Vec<D> v, uint8_t* to) {

@@ -39,6 +39,20 @@ struct SmallFloatCode {
     return hn::IfThenElse(hn::RebindMask(d, is_subnormal), subnormal, normal);
   }
 
+  // Elements with a sign in bit `sign_bit` (extended to the lane), infinities and NaN: of the largest exponent, with the
+  // same mantissa.
+  template <int sign_bit, class D>
+  static HWY_INLINE hn::Vec<D> decode_with_infinity(D d, hn::Vec<hn::RebindToSigned<D>> element) {
+    constexpr int32_t exponent_max = 2 * bias + 1;
+    const hn::RebindToSigned<D> bits;
+    const auto code = hn::And(element, hn::Set(bits, (1 << sign_bit) - 1));
+    const auto finite = hn::BitCast(bits, decode(d, code));
+    const auto special = hn::Add(hn::ShiftLeft<shift>(code), hn::Set(bits, (255 - exponent_max) << 23));
+    const auto is_special = hn::Gt(code, hn::Set(bits, (exponent_max << mantissa_bits) - 1));
+    const auto magnitude = hn::IfThenElse(is_special, special, finite);
+    return hn::BitCast(d, hn::Or(magnitude, hn::ShiftLeft<31 - sign_bit>(hn::Sub(element, code))));
+  }
+
   // Not negative, finite, at most a binade above the largest. Adding a power of two whose last bit weighs as much as
   // the last bit of the result lets the adder round to nearest even; what it left in the mantissa is the code, but
   // for the exponent.

@@ -1,0 +1,477 @@
+// The interpreter of a plan's steps over one channel of an operation. Of engine.cc alone, which cuts calls into channels
+// and tiles.
+#pragma once
+
+#include <algorithm>
+
+#include "base/signature.h"
+#include "engine/engine.h"
+
+namespace tutti {
+
+// More operands than one reduction pass takes are folded block by block, so that the partial result stays in the
+// first-level cache.
+inline constexpr size_t fold_block_bytes = 4096;
+static_assert(fold_block_bytes >= opaque_bytes_max);
+
+// Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
+inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
+  return buffer == Buffer::input ? work.layout->input : work.layout->output;
+}
+
+// All slices of a step are the same chunks.
+inline const Slice& named(const Fold& fold) { return fold.a.count > 0 ? fold.a : fold.dst; }
+
+// Of a step's messages: where only two ranks know how large a block is, each of them says so with every message of it.
+inline uint64_t v_form_signature(const Work& work, const Fold& fold) {
+  if (!work.layout->of_pairs) return work.signature;
+  const Slice& slice = named(fold);
+  return with_count(work.signature, blocks_of(work, slice.buffer).sizes[slice.first]);
+}
+
+// Moves one channel of one operation. Every function may be called again where it stopped. v_form: blocks have sizes of
+// their own.
+template <bool v_form>
+class Engine::Run {
+ public:
+  Run(const Work& work, Operation::Channel& channel) noexcept
+      : work_(work), plan_(*work.plan), channel_(channel), endpoints_(channel.endpoints) {}
+
+  // A tile starts: its part of the share, divided into the plan's chunks; or that part of every block.
+  void begin_tile(size_t tile) noexcept {
+    const size_t first = tile * channel_.tile_elements;
+    const size_t count = v_form ? 0 : std::min(channel_.tile_elements, channel_.share_count - first);
+    channel_.tile = tile;
+    if constexpr (!v_form) channel_.tile_first = channel_.share_first + first;
+    channel_.apart = false;
+    if constexpr (v_form) {
+      channel_.chunks = Chunks::equal(channel_.tile_elements, plan_.shape.output);  // in scratch memory
+      channel_.apart = true;
+    } else if (plan_.shape.blocks) {
+      channel_.chunks = Chunks::equal(count, plan_.shape.output);
+      channel_.apart = count != work_.block_stride && count > 0;
+    } else {
+      channel_.chunks = Chunks(count, plan_.shape.output, work_.element_bytes);
+    }
+    channel_.step = 0;
+    begin_step();
+  }
+
+  Status move() noexcept {
+    const std::span<const Fold> steps = plan_.steps;
+    for (;;) {
+      while (channel_.step < steps.size()) {
+        const Status status = move_step(steps[channel_.step]);
+        if (status != Status::done) return status;
+        ++channel_.step;
+        begin_step();
+      }
+      if (channel_.tile + 1 == channel_.tiles) return channel_.flushes ? flush() : Status::done;
+      begin_tile(channel_.tile + 1);
+    }
+  }
+
+  // The two steps of an exchange that is one tile: as move() does them, with nothing to be sought.
+  Status exchange() noexcept {
+    if (channel_.step == 0) {
+      const Status sent = exchange_sends();
+      if (sent != Status::done) return sent;
+    }
+    return exchange_adds();
+  }
+
+  Status exchange_sends() noexcept {
+    const Status sent = send_to_all(plan_.steps[0], work_.input, work_.count * work_.element_bytes);
+    if (sent == Status::done) ++channel_.step;
+    return sent;
+  }
+
+  Status exchange_adds() noexcept {
+    const Fold& adds = plan_.steps[1];
+    const size_t bytes = work_.count * work_.element_bytes;
+    const uint32_t* const from = plan_.peers.data() + adds.peers;
+    const void* inputs[reduce_inputs_max];
+    for (uint32_t i = 0; i < adds.n_from; ++i) {
+      const std::byte* message = nullptr;
+      const Status arrived = endpoints_[from[i]]->view(bytes, work_.signature, message);
+      channel_.next_in = i;
+      if (arrived != Status::done) return arrived;
+      inputs[i + (i >= adds.a_place)] = message;
+    }
+    inputs[adds.a_place] = work_.input;
+    if (bytes > 0) work_.reduce(work_.output, inputs, adds.n_from + 1, work_.count, divisor(adds), Store::cached);
+    if (release_all(adds) != Status::done) return Status::failed;
+    channel_.step = 2;
+    return Status::done;
+  }
+
+  void begin_step() noexcept {
+    channel_.next_in = 0;
+    channel_.next_out = 0;
+    channel_.bytes_done = 0;
+    channel_.stored = false;
+  }
+
+
+ private:
+  Status move_step(const Fold& fold) noexcept {
+    const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
+    // Nothing is left of these blocks for this tile and all that follow, and both sides know. Messages that neither
+    // side waits for make nobody wait, so the proof still holds.
+    if (v_form && count == 0 && channel_.tile > 0) return Status::done;
+    if (channel_.apart && (fold.a.count > 1 || fold.dst.count > 1)) return move_apart(fold, count);
+    // What is only sent is sent from where it lies, unless a division or a sum comes before.
+    const bool as_it_lies = fold.dst.count > 0 || divisor(fold) == 0;
+    if (fold.n_from == 0 && fold.b.count == 0 && as_it_lies) return move_local(fold, count);
+    if (fold.n_from == 1 && fold.a.count == 0 && divisor(fold) == 0) {
+      if (fold.n_to == 0) return receive(fold, bytes);
+      return bytes < lent_bytes_min ? forward(fold, bytes) : receive_and_send(fold, bytes);
+    }
+    return fold.dst.count > 0 || count == 0 ? reduce_to_memory(fold, count) : reduce_to_slots(fold, count);
+  }
+
+  // No message comes in: a local copy, sends, or both.
+  Status move_local(const Fold& fold, size_t count) noexcept {
+    const std::byte* source = read_at(fold.a);
+    if (fold.dst.count > 0) {
+      std::byte* target = write_at(fold.dst);
+      const void* inputs[] = {source};
+      if (!channel_.stored && count > 0) fold_all(fold, inputs, target, count, store(fold));
+      channel_.stored = true;
+      source = target;
+    } else if (work_.vectors > 1 && fold.a.buffer == Buffer::input && count > 0) [[unlikely]] {
+      return send_vectors(fold, count);
+    }
+    return send_to_all(fold, source, count * work_.element_bytes);
+  }
+
+  // A rank's vectors are one message, put together in the first receiver's slot.
+  Status send_vectors(const Fold& fold, size_t count) noexcept {
+    const size_t part = count * work_.element_bytes, bytes = part * work_.vectors;
+    const Status reserved = reserve_all(fold, bytes);
+    if (reserved != Status::done) return reserved;
+    std::byte* const slot = first_slot(fold, bytes);
+    for (size_t k = 0; k < work_.vectors; ++k) {
+      copy_bytes(slot + k * part, read_at(fold.a) + k * vector_stride_bytes(), part, Store::cached);
+    }
+    commit_all(fold, bytes);
+    return Status::done;
+  }
+
+  Status receive(const Fold& fold, size_t bytes) noexcept {
+    return sender(fold, 0).recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
+  }
+
+  // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last. Only what is too small
+  // to be lent: what was lent is not known to be right before it is released.
+  Status forward(const Fold& fold, size_t bytes) noexcept {
+    const std::byte* message = nullptr;
+    const Status arrived = sender(fold, 0).view(bytes, signature(fold), message);
+    if (arrived != Status::done) return arrived;
+    channel_.next_in = 1;
+    const Status sent = send_to_all(fold, message, bytes);
+    if (sent == Status::failed) return sent;
+    if (fold.dst.count > 0 && !channel_.stored) {
+      copy_bytes(write_at(fold.dst), message, bytes, store(fold));
+      channel_.stored = true;
+    }
+    return sent == Status::done ? sender(fold, 0).release() : sent;
+  }
+
+  Status receive_and_send(const Fold& fold, size_t bytes) noexcept {
+    if (!channel_.stored) {
+      const Status received = receive(fold, bytes);
+      if (received != Status::done) return received;
+      channel_.stored = true;
+      channel_.next_in = 1;
+      channel_.bytes_done = 0;
+    }
+    return send_to_all(fold, write_at(fold.dst), bytes);
+  }
+
+  // The result is stored, so it is reduced in place and sent from there: nothing is held while a receiver is awaited.
+  Status reduce_to_memory(const Fold& fold, size_t count) noexcept {
+    std::byte* const result = fold.dst.count > 0 ? write_at(fold.dst) : nullptr;
+    if (!channel_.stored) {
+      const void* inputs[reduce_inputs_max];
+      const Status arrived = view_all(fold, count, inputs);
+      if (arrived != Status::done) return arrived;
+      if (count > 0) fold_all(fold, inputs, result, count, store(fold));
+      channel_.stored = true;
+      if (release_all(fold) != Status::done) return Status::failed;
+    }
+    return send_to_all(fold, result, count * work_.element_bytes);
+  }
+
+  // The result is only passed on: it is reduced straight into the first receiver's slot and copied to the others'.
+  Status reduce_to_slots(const Fold& fold, size_t count) noexcept {
+    const void* inputs[reduce_inputs_max];
+    const Status arrived = view_all(fold, count, inputs);
+    if (arrived != Status::done) return arrived;
+    const size_t bytes = count * work_.element_bytes;
+    const Status reserved = reserve_all(fold, bytes);
+    if (reserved != Status::done) return reserved;
+    if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, Store::cached);
+    if (release_all(fold) != Status::done) return Status::failed;
+    commit_all(fold, bytes);
+    return Status::done;
+  }
+
+  // Several blocks that lie apart: a message is taken apart from its slot, and put together in the receiver's. Lowering
+  // leaves such a step at most one message and one local operand.
+  Status move_apart(const Fold& fold, size_t count) noexcept {
+    const void* inputs[reduce_inputs_max];
+    const size_t bytes = count * work_.element_bytes;
+    const Status arrived = view_all(fold, count, inputs);
+    if (arrived != Status::done) return arrived;
+    const Status reserved = reserve_all(fold, bytes);
+    if (reserved != Status::done) return reserved;
+    std::byte* const slot = fold.n_to > 0 ? first_slot(fold, bytes) : nullptr;
+    size_t offset = 0, block_bytes = 0;  // of the block's part in the message
+    for (uint32_t i = 0; i < named(fold).count; ++i, offset += block_bytes) {
+      const size_t block = elements({named(fold).first + i, 1, named(fold).buffer});
+      block_bytes = block * work_.element_bytes;
+      if (block == 0) continue;
+      const void* operands_of_block[reduce_inputs_max];
+      for (uint32_t k = 0; k < fold.operands(); ++k) {
+        const Slice& slice = local(fold, k);
+        operands_of_block[k] = is_local(fold, k) ? read_at({slice.first + i, 1, slice.buffer})
+                                                 : static_cast<const std::byte*>(inputs[k]) + offset;
+      }
+      std::byte* const result = fold.dst.count > 0 ? write_at({fold.dst.first + i, 1, fold.dst.buffer}) : slot + offset;
+      fold_all(fold, operands_of_block, result, block, store(fold));
+      if (slot != nullptr && fold.dst.count > 0) copy_bytes(slot + offset, result, block_bytes, Store::cached);
+    }
+    if (release_all(fold) != Status::done) return Status::failed;
+    commit_all(fold, bytes);
+    return Status::done;
+  }
+
+  // done: every receiver of the step has room for its message.
+  Status reserve_all(const Fold& fold, size_t bytes) noexcept {
+    const std::span<const uint32_t> to = plan_.to(fold);
+    for (; channel_.next_out < to.size(); ++channel_.next_out) {
+      Endpoint& receiver = *endpoints_[to[channel_.next_out]];
+      if (receiver.reserve(bytes) == nullptr) {
+        return receiver.fault().kind == FaultKind::none ? Status::again : Status::failed;
+      }
+    }
+    return Status::done;
+  }
+
+  std::byte* first_slot(const Fold& fold, size_t bytes) noexcept {
+    return endpoints_[plan_.to(fold)[0]]->reserve(bytes);
+  }
+
+  // The message lies in the first receiver's slot: copies it to the others', and sends it off.
+  void commit_all(const Fold& fold, size_t bytes) noexcept {
+    const std::span<const uint32_t> to = plan_.to(fold);
+    for (size_t i = 1; i < to.size(); ++i) {
+      copy_bytes(endpoints_[to[i]]->reserve(bytes), endpoints_[to[0]]->reserve(bytes), bytes, Store::cached);
+    }
+    for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, signature(fold));
+  }
+
+  // Where the region that data lies in is known, and it is not written again, it is lent.
+  Status send_to_all(const Fold& fold, const std::byte* data, size_t bytes) noexcept {
+    const std::span<const uint32_t> to = plan_.to(fold);
+    const LentRegion* const region = lends_from(fold);
+    const bool lends = region != nullptr && region->holds(data, bytes);
+    for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
+      Endpoint& receiver = *endpoints_[to[channel_.next_out]];
+      const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
+                                  : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
+      if (status != Status::done) return status;
+    }
+    return Status::done;
+  }
+
+  const LentRegion* lends_from(const Fold& fold) const noexcept {
+    if (!fold.keeps) return nullptr;
+    return fold.source().buffer == Buffer::input ? work_.input_region : work_.output_region;
+  }
+
+  // Whether the k-th operand is a slice, and which; a second one is only ever the second of two.
+  static bool is_local(const Fold& fold, uint32_t k) {
+    return fold.b.count > 0 || (fold.a.count > 0 && k == fold.a_place);
+  }
+  static const Slice& local(const Fold& fold, uint32_t k) { return fold.b.count > 0 && k == 1 ? fold.b : fold.a; }
+
+  // done: all messages of the step have arrived. Where one pass takes all operands, `inputs` points at them; who is
+  // called again asks for the first ones again, and is given the same places.
+  Status view_all(const Fold& fold, size_t count, const void** inputs) noexcept {
+    const size_t bytes = operand_bytes(fold, count);
+    const std::span<const uint32_t> from = plan_.from(fold);
+    const bool one_pass = fold.operands() <= uint32_t(reduce_inputs_max);
+    const uint32_t place = fold.a.count > 0 ? fold.a_place : fold.n_from;
+    for (uint32_t i = one_pass ? 0 : channel_.next_in; i < from.size(); ++i) {
+      const std::byte* message = nullptr;
+      const Status status = endpoints_[from[i]]->view(bytes, signature(fold), message);
+      if (status != Status::done) {
+        channel_.next_in = i;
+        return status;
+      }
+      if (one_pass) inputs[i + (i >= place)] = message;
+    }
+    if (one_pass && fold.a.count > 0) inputs[place] = read_at(fold.a);
+    if (fold.b.count > 0) inputs[1] = read_at(fold.b);
+    channel_.next_in = fold.n_from;
+    return Status::done;
+  }
+
+  // All operands are there, those of a single pass at `inputs`.
+  void fold_all(const Fold& fold, const void* const* inputs, std::byte* result, size_t count, Store how) noexcept {
+    const uint32_t n_operands = fold.operands(), divide_by = divisor(fold);
+    if (n_operands == 1 && divide_by == 0) {
+      // A finish that comes after a send has nothing to do where nothing is divided.
+      if (result != inputs[0]) copy_bytes(result, inputs[0], count * work_.element_bytes, how);
+    } else if (work_.operands != nullptr) {
+      add_exactly(fold, result, count, how);
+    } else if (n_operands <= uint32_t(reduce_inputs_max)) {
+      reduce(result, inputs, int(n_operands), count, divide_by, how);
+    } else {
+      const size_t block = fold_block_bytes / work_.element_bytes;
+      for (size_t first = 0; first < count; first += block) {
+        fold_block(fold, result, count, first, std::min(block, count - first), how);
+      }
+    }
+  }
+
+  void reduce(void* result, const void* const* inputs, int n, size_t count, uint32_t divide_by, Store how) noexcept {
+    if (work_.custom == nullptr) [[likely]] work_.reduce(result, inputs, n, count, divide_by, how);
+    else reduce_custom(*work_.custom, result, inputs, n, count);
+  }
+
+  // All vectors of all operands in one pass, however many they are: nothing is rounded before the end.
+  void add_exactly(const Fold& fold, std::byte* result, size_t count, Store how) noexcept {
+    const size_t in_message = count * work_.element_bytes;
+    int n = 0;
+    for (uint32_t i = 0; i < fold.operands(); ++i) {
+      const std::byte* const first = operand(fold, i, count);
+      const size_t stride = is_local(fold, i) ? vector_stride_bytes() : in_message;
+      for (size_t k = 0; k < work_.vectors; ++k) work_.operands[n++] = first + k * stride;
+    }
+    work_.reduce(result, work_.operands, n, count, divisor(fold), how);
+  }
+
+  // Elements [first, first + n_block) of a step with more operands than one pass takes. Passes end at the same operand
+  // on every rank, so all round alike.
+  void fold_block(const Fold& fold, std::byte* result, size_t count, size_t first, size_t n_block, Store how) noexcept {
+    alignas(64) std::byte partial[fold_block_bytes];
+    const size_t offset = first * work_.element_bytes;
+    const uint32_t n_operands = fold.operands();
+    const void* inputs[reduce_inputs_max];
+    int filled = 0;
+    for (uint32_t i = 0; i < n_operands; ++i) {
+      inputs[filled++] = operand(fold, i, count) + offset;
+      const bool last = i + 1 == n_operands;
+      if (last) {
+        reduce(result + offset, inputs, filled, n_block, divisor(fold), how);
+      } else if (filled == reduce_inputs_max) {
+        reduce(partial, inputs, filled, n_block, 0, Store::cached);
+        inputs[0] = partial;
+        filled = 1;
+      }
+    }
+  }
+
+  // The i-th operand of a step, counting the local one; its message has arrived.
+  const std::byte* operand(const Fold& fold, uint32_t i, size_t count) noexcept {
+    if (is_local(fold, i)) return read_at(local(fold, i));
+    if (fold.a.count > 0 && i > fold.a_place) --i;
+    const std::byte* message = nullptr;
+    sender(fold, i).view(operand_bytes(fold, count), signature(fold), message);
+    return message;
+  }
+
+  // Before anything that was made of the messages is sent.
+  Status release_all(const Fold& fold) noexcept {
+    const std::span<const uint32_t> from = plan_.from(fold);
+    for (uint32_t i = 0; i < from.size(); ++i) {
+      if (endpoints_[from[i]]->release() == Status::done) continue;
+      channel_.next_in = i;  // who is to blame
+      return Status::failed;
+    }
+    return Status::done;
+  }
+
+  // Hands everything sent out of this process. A plan often sends to one peer in many steps in a row.
+  Status flush() noexcept {
+    for (; channel_.next_in < plan_.steps.size(); ++channel_.next_in, channel_.next_out = 0) {
+      if (plan_.steps[channel_.next_in].n_to == 0) continue;
+      const std::span<const uint32_t> to = plan_.to(plan_.steps[channel_.next_in]);
+      for (; channel_.next_out < to.size(); ++channel_.next_out) {
+        if (to.size() == 1 && channel_.next_in > 0) {
+          const std::span<const uint32_t> before = plan_.to(plan_.steps[channel_.next_in - 1]);
+          if (before.size() == 1 && before[0] == to[0]) continue;
+        }
+        const Status status = endpoints_[to[channel_.next_out]]->flush();
+        if (status != Status::done) return status;
+      }
+    }
+    return Status::done;
+  }
+
+  uint64_t signature(const Fold& fold) const noexcept {
+    if constexpr (v_form) return v_form_signature(work_, fold);
+    return work_.signature;
+  }
+  Endpoint& sender(const Fold& fold, uint32_t i) const noexcept { return *endpoints_[plan_.peers[fold.peers + i]]; }
+  uint32_t divisor(const Fold& fold) const noexcept { return fold.finish ? work_.divisor : 0; }
+  Store store(const Fold& fold) const noexcept {
+    return fold.n_to > 0 || !channel_.streams ? Store::cached : Store::streaming;
+  }
+
+  // Of each of a step's messages that are folded: those that are finished are inputs, of all their vectors.
+  size_t operand_bytes(const Fold& fold, size_t count) const noexcept {
+    return count * work_.element_bytes * (fold.finish ? work_.vectors : 1);
+  }
+  size_t vector_stride_bytes() const noexcept { return work_.vector_stride * work_.element_bytes; }
+
+  size_t step_elements(const Fold& fold) const noexcept { return elements(named(fold)); }
+  size_t elements(const Slice& slice) const noexcept {
+    const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
+    if constexpr (v_form) {
+      size_t sum = 0;
+      for (uint32_t i = first; i < first + slice.count; ++i) sum += part_of(blocks_of(work_, slice.buffer).sizes[i]).size;
+      return sum;
+    }
+    return channel_.chunks.size(first, slice.count);
+  }
+
+  // What the current tile takes of a block.
+  BlockPart part_of(size_t block_elements) const noexcept {
+    return tile_of_block(block_elements, channel_.share, channel_.shares, channel_.tile, channel_.tile_elements,
+                         work_.element_bytes);
+  }
+
+  // Counted from where the caller's pointer points: at block `first_block`, where chunks are blocks of one size.
+  size_t element(const Slice& slice, uint32_t first_block) const noexcept {
+    if constexpr (v_form) {
+      const BlockLayout& blocks = blocks_of(work_, slice.buffer);
+      return blocks.firsts[slice.first] + part_of(blocks.sizes[slice.first]).first;
+    }
+    const size_t chunk_at = plan_.shape.blocks ? (slice.first - first_block) * work_.block_stride
+                                               : channel_.chunks.first(slice.first);
+    return channel_.tile_first + chunk_at;
+  }
+  std::byte* scratch_at(const Slice& slice) const noexcept {
+    return channel_.scratch + slice.first * channel_.chunks.per_chunk() * work_.element_bytes;
+  }
+  const std::byte* read_at(const Slice& slice) const noexcept {
+    if (slice.buffer == Buffer::scratch) return scratch_at(slice);
+    if (slice.buffer == Buffer::output) return write_at(slice);
+    return work_.input + element(slice, work_.input_first) * work_.element_bytes;
+  }
+  std::byte* write_at(const Slice& slice) const noexcept {
+    if (slice.buffer == Buffer::scratch) return scratch_at(slice);
+    return work_.output + element(slice, work_.output_first) * work_.element_bytes;
+  }
+
+  const Work& work_;
+  const Plan& plan_;
+  Operation::Channel& channel_;
+  Endpoint* const* const endpoints_;
+};
+
+}  // namespace tutti
