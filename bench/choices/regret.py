@@ -24,6 +24,7 @@ import namespaces  # noqa: E402: found by the path above
 
 NAMES_OF_PERF = {"all_to_all": "alltoall"}
 PORT = 29650
+PIPELINED_FROM = 4096  # bytes; nothing smaller is cut into pieces
 
 
 def parse_arguments():
@@ -54,11 +55,12 @@ def catalog(build):
     return found
 
 
-def schedules(build, collective, algorithms, ranks, hosts):
+def schedules(build, collective, algorithms, ranks, hosts, pipeline):
     """{algorithm: its steps as text}: equal where two algorithms are one schedule for so many ranks."""
     texts = {}
     for name in algorithms:
-        command = [build / "tools/schedule/tutti-schedule", "print", f"{collective}/{name}", "-n", str(ranks), "--lowered"]
+        command = [build / "tools/schedule/tutti-schedule", "print", f"{collective}/{name}", "-n", str(ranks), "--lowered",
+                   "--pipeline", str(pipeline)]
         if hosts:
             command += ["--hosts", ",".join(["1"] * ranks)]
         printed = subprocess.run(command, capture_output=True, text=True)
@@ -114,9 +116,11 @@ def measure(runner, collective, algorithms):
                 for size, (ran, time_us) in runner.times(collective, algorithm, apart).items():
                     if ran == algorithm:  # not where another had to stand in for it
                         times[size].setdefault(algorithm, ([], []))[apart].append(time_us)
-    texts = schedules(runner.options.build, collective, algorithms, runner.ranks, runner.where is not None)
+    whole, pieces = (schedules(runner.options.build, collective, algorithms, runner.ranks, runner.where is not None, pipeline)
+                     for pipeline in (1, 4))
     results = []
     for size, by_algorithm in times.items():
+        texts = whole if size < PIPELINED_FROM else pieces
         least = {}
         for name in by_algorithm:
             twins = [other for other in by_algorithm if texts[other] == texts[name]]

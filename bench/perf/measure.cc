@@ -183,7 +183,7 @@ double Measurement::mean_us(const Case& what, const Place& place, int iterations
 double Measurement::mean_apart_us(const Case& what, const Place& place, int iterations) {
   double us = 0;
   for (int i = 0; i < iterations; ++i) {
-    rank_.barrier();
+    rank_.even_barrier();
     const TimeNs begin = now_ns();
     call_grouped(what, place);
     rank_.synchronize();

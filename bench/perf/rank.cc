@@ -31,6 +31,12 @@ void Rank::synchronize() {
 
 void Rank::barrier() { check(tuttiBarrier(comm_, nullptr), "tuttiBarrier", comm_); }
 
+void Rank::even_barrier() {
+  tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+  options.algorithm = "recursive_doubling";
+  check(tuttiBarrierWith(comm_, nullptr, &options), "tuttiBarrierWith", comm_);
+}
+
 void Rank::reduce(std::vector<double>& values, tuttiRedOp_t op) {
   check(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, op, comm_, nullptr),
         "tuttiAllReduce of the results", comm_);

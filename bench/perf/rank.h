@@ -39,6 +39,8 @@ class Rank {
   // Waits for what is on the stream; nothing without one.
   void synchronize();
   void barrier();
+  // By one algorithm, whatever is measured (TUTTI_ALGO), and one that lets all ranks go at about the same time.
+  void even_barrier();
   // Element by element over all ranks.
   void reduce(std::vector<double>& values, tuttiRedOp_t op);
   double reduce(double value, tuttiRedOp_t op);

@@ -102,7 +102,10 @@ class Clocks {
     for (uint32_t peer : plan.from(fold)) {
       const Arrival arrival = fifo(peer, rank).front();
       fifo(peer, rank).pop_front();
-      state.clock_ns = std::max(state.clock_ns, arrival.time_ns);
+      if (arrival.time_ns > state.clock_ns) {
+        state.clock_ns = arrival.time_ns;
+        worked_ns_ += costs_.switch_ns;
+      }
       state.sent_to = none;
       const LinkCost& link = costs_.link(int(peer), int(rank));
       work(state, link.receive_ns + (arrival.bytes > link.inline_bytes ? link.bulk_ns : 0));

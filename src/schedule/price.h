@@ -32,6 +32,7 @@ struct CostModel {
   double copy_byte_ns = 0;          // local copy
   double reduce_byte_ns = 0;        // per input byte of a reduction
   double contention = 1;            // ranks that share one core
+  double switch_ns = 0;             // what a rank that must wait costs its core: another one runs meanwhile
 
   const LinkCost& link(int from, int to) const { return classes[link_class[size_t(from) * size_t(n) + size_t(to)]]; }
 };

@@ -146,6 +146,7 @@ CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> li
   model.copy_byte_ns = costs.copy_byte_ns;
   model.reduce_byte_ns = costs.reduce_byte_ns;
   model.contention = contention_of(places);
+  if (model.contention > 1) model.switch_ns = costs.hand_over_ns;
   const double waiting_ns = (model.contention - 1) * costs.hand_over_ns;
   model.link_class.assign(n * n, 0);
   model.classes.push_back(link_cost({}, costs, 0));

@@ -91,10 +91,21 @@ TEST(Price, OfSharedCoresHasTheOthersWorkOnTop) {
     CostModel costs = uniform(n);
     const double alone = price(plans, costs, uint64_t(b), message_bytes_max).time_ns;
     const double root = step + b * copy + (n - 1) * (message + byte * b), other = step + b * copy;
-    costs.contention = 3;
-    EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns,
-                alone + 2 * (root + (n - 1) * other) / n, 1e-6);
+    costs.switch_ns = 40;  // each of the others waits for its message
+    for (const double contention : {1.0, 3.0, 20.0}) {
+      costs.contention = contention;
+      EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns,
+                  alone + (contention - 1) * (root + (n - 1) * (other + 40)) / n, 1e-6);
+    }
   }
+  // Where all ranks work alike, about so many times as much.
+  Group group;
+  group.n = 4;
+  const auto plans = plans_of(*find_algorithm(Collective::all_reduce, "two_shot"), group);
+  CostModel costs = uniform(4);
+  const double alone = price(plans, costs, 8 << 20, message_bytes_max).time_ns;
+  costs.contention = 2;
+  EXPECT_GT(price(plans, costs, 8 << 20, message_bytes_max).time_ns, 1.8 * alone);
 }
 
 TEST(Price, CountsTheReceiversWork) {

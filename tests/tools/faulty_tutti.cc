@@ -93,6 +93,10 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t) {
   return tuttiSuccess;
 }
 
+tuttiResult_t tuttiBarrierWith(tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t*) {
+  return tuttiBarrier(comm, stream);
+}
+
 // recv = op over the inputs of the first `joined` ranks.
 static tuttiResult_t reduce_of(int joined, const void* send, void* recv, size_t count, tuttiDataType_t type,
                                tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
