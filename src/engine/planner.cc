@@ -129,6 +129,7 @@ struct Planner::Table {
   static bool meets(const PlannerOptions& options, const Row& row, Demand demand);
   static std::vector<Row> candidates(const PlannerOptions& options, Collective collective, int root, Demand demand,
                                      std::string_view forced);
+  static bool has(const PlannerOptions& options, Collective collective, int root, Demand demand, std::string_view name);
   static std::vector<std::string_view> names(const PlannerOptions& options, Collective collective);
   static double time_ns(const PlannerOptions& options, const Row& row, int root, double bytes,
                         std::span<const Plan> plans);
@@ -185,6 +186,17 @@ std::vector<Row> Planner::Table::candidates(const PlannerOptions& options, Colle
     }
   }
   return named.empty() ? rows : named;
+}
+
+// Whether candidates() has some by that name. Quick: each call that names its algorithm asks.
+bool Planner::Table::has(const PlannerOptions& options, Collective collective, int root, Demand demand,
+                         std::string_view name) {
+  const Algorithm* const algorithm = find_algorithm(collective, name);
+  if (algorithm != nullptr && meets(options, {algorithm, 1}, demand)) return true;
+  return std::any_of(options.schedules.begin(), options.schedules.end(), [&](const UserSchedule& schedule) {
+    return schedule.name == name && serves(options, schedule, collective, root) &&
+           meets(options, {nullptr, 1, &schedule}, demand);
+  });
 }
 
 std::vector<std::string_view> Planner::Table::names(const PlannerOptions& options, Collective collective) {
@@ -288,25 +300,21 @@ Planner::Named Planner::named(std::string_view algorithm, Collective collective,
   const Collective rows = served_as(collective);
   if (!meaning(rows).rooted) root = 0;
   const std::vector<std::string_view> known = Table::names(options_, rows);
-  std::string serving;
-  bool serves = false;
-  for (const std::string_view name : known) {
-    const std::vector<Row> by_name = Table::candidates(options_, rows, root, demand, name);
-    if (by_name.empty() || by_name[0].name() != name) continue;
-    serving += fmt::format("{}{}", serving.empty() ? "" : ", ", name);
-    serves |= name == algorithm;
-  }
   const auto found = std::find(known.begin(), known.end(), algorithm);
+  if (found != known.end() && Table::has(options_, rows, root, demand, algorithm)) {
+    const size_t number = size_t(found - known.begin()) + 1;
+    return {*found, uint8_t(std::min<size_t>(number, signature_algorithm_max))};
+  }
+  std::string serving;
+  for (const std::string_view name : known)
+    if (Table::has(options_, rows, root, demand, name)) serving += fmt::format("{}{}", serving.empty() ? "" : ", ", name);
   const std::string which = demand.left_fold    ? " that adds as this call's determinism asks"
                             : demand.rank_order ? " that keeps the order of ranks"
                             : demand.of_pairs   ? " that sends each block straight"
                                                 : "";
-  if (found == known.end() || !serves)
-    throw Error(Code::invalid_argument, fmt::format("algorithm \"{}\" is none of {}{}: there {} {}", algorithm,
-                                                    name(collective), which,
-                                                    serving.find(',') == std::string::npos ? "is" : "are", serving));
-  const size_t number = size_t(found - known.begin()) + 1;
-  return {*found, uint8_t(std::min<size_t>(number, signature_algorithm_max))};
+  throw Error(Code::invalid_argument, fmt::format("algorithm \"{}\" is none of {}{}: there {} {}", algorithm,
+                                                  name(collective), which,
+                                                  serving.find(',') == std::string::npos ? "is" : "are", serving));
 }
 
 std::string_view Planner::name_of(Collective collective, int number) const {
