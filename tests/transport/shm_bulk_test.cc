@@ -43,7 +43,7 @@ TEST(ShmBulk, MessagesUnderWayNeverOverlap) {
       if (at == ShmBulk::npos || below(2) == 0) {
         for (size_t n = below(under_way.size() + 1); n > 0; --n) {
           ASSERT_EQ(bulk.oldest(), under_way.front().number);
-          bulk.give_back(under_way.front().number);
+          bulk.give_back(under_way.front().number, number);
           under_way.pop_front();
         }
         ASSERT_EQ(bulk.empty(), under_way.empty());
@@ -59,8 +59,22 @@ TEST(ShmBulk, ALapEndsEarlyWhileTheReceiverKeepsUp) {
     const size_t at = bulk.place(size);
     ASSERT_LE(at + size, lap);
     bulk.take(at, size, number);
-    bulk.give_back(number - 2);
+    bulk.give_back(number - 2, number);
   }
+}
+
+// A small message has no place here, and 2^31 of them may come between two large ones.
+TEST(ShmBulk, WhatWasReadLongAgoIsFree) {
+  for (const uint32_t later : {1u, 40u, 0x7fff'ffffu, 0x8000'0000u, 0xffff'ff00u}) {
+    ShmBulk bulk(3 * 4096, 4096, 8);
+    bulk.take(bulk.place(4096), 4096, 7);
+    bulk.give_back(7 + later - 1, 7 + later);
+    EXPECT_TRUE(bulk.empty()) << later;
+  }
+  ShmBulk bulk(3 * 4096, 4096, 8);
+  bulk.take(bulk.place(4096), 4096, 7);
+  bulk.give_back(6, 9);
+  EXPECT_FALSE(bulk.empty());
 }
 
 TEST(ShmBulk, ALapGoesOnWhileTheReceiverDoesNotRun) {

@@ -33,13 +33,17 @@ class ShmBulk {
     if (last.end + size <= (room_at_start ? std::min(lap, bytes_) : bytes_)) return last.end;
     return room_at_start ? 0 : npos;
   }
-  // The message `number` lies there. Numbers ascend, with gaps, and wrap.
+  // The message `number` lies there. Numbers ascend, with gaps, and wrap at 2^32.
   void take(size_t place, size_t bytes, uint32_t number) noexcept {
     at(last_++) = {number, place, place + rounded(bytes)};
   }
-  // All messages up to number `consumed` have been read.
-  void give_back(uint32_t consumed) noexcept {
-    while (!empty() && int32_t(consumed - oldest()) >= 0) ++first_;
+  // Of the messages up to number `sent`, those up to `consumed` have been read.
+  void give_back(uint32_t consumed, uint32_t sent) noexcept {
+    while (!empty() && is_consumed(oldest(), consumed, sent)) ++first_;
+  }
+  // However long ago the message was sent: few are under way, and all others were read.
+  static bool is_consumed(uint32_t number, uint32_t consumed, uint32_t sent) noexcept {
+    return sent - number >= sent - consumed;
   }
   bool empty() const noexcept { return first_ == last_; }
   uint32_t oldest() const noexcept { return at(first_).number; }

@@ -112,14 +112,10 @@ std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
 
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
-  if (reserved_ == ShmBulk::npos) {
-    bulk_.give_back(consumed());
-    reserved_ = bulk_.place(bytes);
-  }
   while (reserved_ == ShmBulk::npos) {
-    if (!look_whether_consumed(bulk_.oldest())) return nullptr;
-    bulk_.give_back(consumed());
+    bulk_.give_back(consumed(), sent_);
     reserved_ = bulk_.place(bytes);
+    if (reserved_ == ShmBulk::npos && !look_whether_consumed(bulk_.oldest())) return nullptr;
   }
   return out_bulk_ + reserved_;
 }
@@ -245,7 +241,7 @@ inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {
 
 // Has the peer consumed message `number`?
 bool ShmEndpoint::look_whether_consumed(uint32_t number) noexcept {
-  const auto yes = [&] { return int32_t(consumed() - number) >= 0; };
+  const auto yes = [&] { return ShmBulk::is_consumed(number, consumed(), sent_); };
   if (!yes()) take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
   starved_ = !yes();
   return !starved_;

@@ -108,7 +108,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
   std::byte* bulk_place(size_t bytes) noexcept;
-  // Messages that the peer has consumed, as far as is known here.
+  // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
   Status release_borrowed() noexcept;
@@ -144,14 +144,14 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   int peer_doorbell_;
   bool locked_;
   bool failed_ = false;
-  bool starved_ = false;   // when last looked, there was no credit,
+  bool starved_ = false;       // when last looked for, there was no credit,
   bool told_starved_ = false;  // which the peer has been told
   ShmFifo* out_;
   std::byte* out_bulk_;
   std::byte* in_bulk_;
   size_t message_bytes_max_;
   ShmBulk bulk_;
-  size_t reserved_ = ShmBulk::npos;  // where in bulk
+  size_t reserved_ = ShmBulk::npos;      // where in bulk
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one
   const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent
