@@ -16,9 +16,12 @@
 #include "engine/schedule_files.h"
 #include "topology/cost.h"
 #include "transport/shm/shm.h"
+#include "transport/shm/shm_endpoint.h"
 
 namespace tutti {
 namespace {
+
+static_assert(shm_inline_bytes == shm_inline_bytes_max, "the cost model and the transport mean the same messages");
 
 constexpr int channels_default = 1;
 constexpr TimeNs spin_ns_default = 50 * ns_per_us;

@@ -12,8 +12,9 @@
 
 namespace tutti {
 
-// One rank's part: it sends to one host's rank and receives from another's, both at once, as rings and exchanges do. It
-// takes 1 MiB, or about 20 ms where that takes longer, and both ends' endpoints are then as before.
+// One rank's part: it sends to one host's rank and receives from another's, both at once, as rings and exchanges do: 1 MiB,
+// or what it could hand to the transport in 20 ms (at 100 Mbit/s still all of it, which takes 90 ms to arrive). Both ends'
+// endpoints are then as before.
 class LinkSpeed {
  public:
   // The endpoints outlive it. message_bytes: the same on all ranks, at most what the transport takes.

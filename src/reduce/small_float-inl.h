@@ -39,8 +39,8 @@ struct SmallFloatCode {
     return hn::IfThenElse(hn::RebindMask(d, is_subnormal), subnormal, normal);
   }
 
-  // Elements with a sign in bit `sign_bit` (extended to the lane), infinities and NaN: of the largest exponent, with the
-  // same mantissa.
+  // Elements as whole numbers, with a sign in bit `sign_bit`. Infinities and NaN have the largest exponent and the same
+  // mantissa.
   template <int sign_bit, class D>
   static HWY_INLINE hn::Vec<D> decode_with_infinity(D d, hn::Vec<hn::RebindToSigned<D>> element) {
     constexpr int32_t exponent_max = 2 * bias + 1;

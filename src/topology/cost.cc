@@ -17,7 +17,6 @@ namespace {
 
 constexpr uint32_t costs_version = 0x43540002;  // "TC", 2
 constexpr double cost_max = 1e12;               // 1000 s
-constexpr uint64_t shm_inline_bytes = 40;       // of a message in shared memory that rides in its flag's line
 
 constexpr std::array rows = std::to_array<MachineCostRow>({
     {"step_ns", &MachineCosts::step_ns},

@@ -13,6 +13,9 @@
 
 namespace tutti {
 
+// A message in shared memory of so many bytes rides in its flag's line.
+inline constexpr uint64_t shm_inline_bytes = 40;
+
 // Which transport connects a pair of ranks. Whether they share a cache, or a TCP connection stays on the host, follows
 // from their places.
 enum class LinkKind : uint8_t { self, shm, tcp };
