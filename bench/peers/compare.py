@@ -1,110 +1,68 @@
 #!/usr/bin/env python3
-"""Tutti side by side with Open MPI and MPICH: the same program with the same sizes, pinned alike, in turns.
+"""Tutti side by side with other libraries and with the machine's limits: the same measurement, sizes and pinning, in turns.
 
-Builds bench/peers/mpi_perf.cc with each MPI compiler wrapper that is there, then runs round after round
-Tutti, Open MPI, MPICH, so that a change of the machine's mood meets all of them. Prints a Markdown table of the
-medians over the rounds. Timings compare only within one such run."""
+Every library runs the same program (bench/perf's measurement over that library's calls). Round after round all of them run
+in turn, so that a change of the machine's mood meets all. Two cores of a virtual machine sit now near each other, now far
+apart: an exchange of two flag lines (X) before and after each run tells, runs in which it changed are dropped, and near is
+never compared with far. Writes a Markdown table of the medians over the rounds, with the ratio to the best peer and, where
+it is known, to what the machine can do; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
+all caches before each call), registered (memory that the library itself gives)."""
 import argparse
 import datetime
 import json
 import os
 import pathlib
-import shutil
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-NAMES = {"tutti": "Tutti", "openmpi": "Open MPI", "mpich": "MPICH"}
+import peers
+
+NAMES_OF_PERF = {"all_to_all": "alltoall"}
+IN_PLACE = {"broadcast"}  # the others' calls have one buffer
+MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"]}
+NEAR_NS = 120  # an exchange of two lines between near cores takes less
+# One process measures a group of sizes; X is looked at between groups.
+GROUP_ENDS = (4 << 10, 1 << 20, 1 << 40)
+LIMIT_FROM = 4 << 20  # bytes: from here on memory is what limits
+SMALL_TO = 64  # bytes: up to here the exchange of lines is
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="meson's build folder")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--transports", default="shm,tcp")
-    parser.add_argument("--collectives", default="all_reduce,broadcast,barrier")
-    parser.add_argument("--sizes", default="8,1K,64K,1M,64M")
-    parser.add_argument("--peers", default="openmpi,mpich", help="of those that are installed")
+    parser.add_argument("--build", type=pathlib.Path, default=peers.ROOT / "build", help="meson's build folder")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ranks", default="2,4,8")
+    parser.add_argument("--transports", default="shm")
+    parser.add_argument("--collectives", default="all_reduce,broadcast,reduce_scatter,all_gather,all_to_all,barrier")
+    parser.add_argument("--sizes", default="8,64,512,4K,16K,64K,256K,1M,4M,16M,64M,256M")
+    parser.add_argument("--modes", default="hot", help="comma list of hot, cold and registered")
+    parser.add_argument("--peers", default=",".join(peer.name for peer in peers.ALL), help="of those that can be had")
     parser.add_argument("--no-pin", action="store_true", help="let the ranks move between the cores")
+    parser.add_argument("--wait-near", type=float, default=10, help="seconds to wait for near cores before each round")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take")
     parser.add_argument("--json", type=pathlib.Path, help="write all single results")
     parser.add_argument("--output", type=pathlib.Path, help="write the table here as well")
-    return parser.parse_args()
+    parser.add_argument("--plots", type=pathlib.Path, help="folder for one drawing of each collective and number of ranks")
+    options = parser.parse_args()
+    for mode in options.modes.split(","):
+        if mode not in MODES:
+            parser.error(f"--modes {mode}: none of {', '.join(MODES)}")
+    for name in options.peers.split(","):
+        if name and name not in {peer.name for peer in peers.ALL}:
+            parser.error(f"--peers {name}: none of {', '.join(peer.name for peer in peers.ALL)}")
+    return options
 
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def build_peer(peer, options, folder):
-    """The path of mpi_perf for this MPI, or None where its compiler wrapper is missing."""
-    wrapper = shutil.which(f"mpicxx.{peer}")
-    if wrapper is None or shutil.which(f"mpirun.{peer}") is None:
-        say(f"compare: no mpicxx.{peer} or mpirun.{peer} here: {NAMES[peer]} is left out")
-        return None
-    program = folder / f"mpi_perf_{peer}"
-    command = [wrapper, "-std=c++20", "-O3", "-I", ROOT, "-I", ROOT / "include", "-I", ROOT / "src", "-o", program,
-               ROOT / "bench/peers/mpi_perf.cc", options.build / "bench/perf/libtutti_perf_parts.a",
-               options.build / "tools/libtutti_plot.a", "-lfmt"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        say(f"compare: {NAMES[peer]} is left out, its program does not compile:\n{done.stderr}")
-        return None
-    return program
-
-
-def command_of(peer, program, ranks, transport, options):
-    """The command line up to the program's own options, and the environment."""
-    environment = dict(os.environ)
-    cores = len(os.sched_getaffinity(0))
-    if peer == "tutti":
-        environment["TUTTI_TRANSPORT"] = transport
-        return [options.build / "tools/run/tutti-run", "-n", ranks, "--no-prefix",
-                options.build / "bench/perf/tutti-perf"], environment
-    if peer == "openmpi":
-        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-        transports = "self,vader" if transport == "shm" else "self,tcp"
-        # More ranks than cores: let waiting ranks yield, which Open MPI advises for that case.
-        return ["mpirun.openmpi", "-n", ranks, "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1",
-                "--mca", "btl", transports, "--mca", "btl_tcp_if_include", "lo",
-                "--mca", "mpi_yield_when_idle", int(ranks > cores), program], environment
-    environment["UCX_LOG_LEVEL"] = "error"
-    if transport == "tcp":
-        environment.update(MPIR_CVAR_NOLOCAL="1", UCX_TLS="tcp,self", UCX_NET_DEVICES="lo")
-    return ["mpirun.mpich", "-n", ranks, "-bind-to", "none", program], environment
-
-
-def run_once(peer, program, collective, ranks, transport, options, folder):
-    """{size: row of the JSON}, or a sentence that says why not."""
-    command, environment = command_of(peer, program, ranks, transport, options)
-    result = folder / "result.json"
-    result.unlink(missing_ok=True)
-    command += [collective, "--sizes", options.sizes, "--json", result]
-    if not options.no_pin:
-        command.append("--bind")
-    try:
-        done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
-                              timeout=options.timeout, stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired:
-        return f"not done within {options.timeout:.0f} s"
-    if done.returncode != 0:
-        return f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
-    return {row["size_bytes"]: row for row in json.loads(result.read_text())["rows"]}
-
-
-def line_exchange(options):
-    """Nanoseconds of an exchange of two flag lines between two cores, or None."""
-    program = options.build / "bench/micro/line-exchange"
-    if not program.exists() or len(os.sched_getaffinity(0)) < 2:
-        return None
-    done = subprocess.run([program], capture_output=True, text=True)
-    try:
-        return float(done.stdout.split()[0])
-    except (IndexError, ValueError):
-        return None
+def bytes_of(text):
+    return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] if text[-1] in "KMG" else int(text)
 
 
 def size_text(size):
@@ -118,74 +76,254 @@ def time_text(us):
     return f"{us:.0f}" if us >= 1000 else f"{us:.3g}"
 
 
-def measure(programs, options, folder):
-    """Lists of times in µs, by (collective, transport, ranks, size) and peer, out of place."""
-    times, failures = {}, []
+def groups_of(sizes):
+    groups, begin = [], 0
+    for end in GROUP_ENDS:
+        group = [size for size in sizes if begin <= bytes_of(size) <= end]
+        begin = end + 1
+        if group:
+            groups.append(group)
+    return groups
+
+
+class Machine:
+    def __init__(self, build):
+        self.build = build
+        self.cores = sorted(os.sched_getaffinity(0))
+
+    def line_exchange_ns(self):
+        """Of two flag lines between two cores; None where there is one core."""
+        if len(self.cores) < 2:
+            return None
+        done = subprocess.run([self.build / "bench/micro/line-exchange"], capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[0])
+
+    def state(self):
+        """near, far, or (one core) alone."""
+        ns = self.line_exchange_ns()
+        return ("alone" if ns is None else "near" if ns < NEAR_NS else "far"), ns
+
+    def wait_for_near(self, seconds):
+        until = time.monotonic() + seconds
+        while self.state()[0] == "far" and time.monotonic() < until:
+            time.sleep(0.5)
+
+    def limits(self):
+        if len(self.cores) < 2:
+            return {}
+        done = subprocess.run([self.build / "bench/micro/limits"], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+
+def limit_us(collective, ranks, size, state_limits):
+    """What no library can go below on this machine: (µs, what it is), or None where nobody knows."""
+    if not state_limits:
+        return None
+    if ranks == 2 and (collective == "barrier" or (collective == "all_reduce" and size <= SMALL_TO)):
+        return state_limits["line_exchange_ns"] / 1e3, "X"
+    # Bytes read and written where each rank reads its input and all others' where they lie, and writes its output once. A
+    # reduction's block is read from all and the sum written to all.
+    passes = {"all_reduce": 2 * ranks, "broadcast": ranks, "reduce_scatter": (ranks + 1), "all_gather": (ranks + 1),
+              "all_to_all": 2 * ranks}
+    if size < LIMIT_FROM or collective not in passes:
+        return None
+    return passes[collective] * size / state_limits["copy_2_gbps"] / 1e3, "memory"
+
+
+def run_once(peer, collective, run, sizes, mode, options):
+    """{size: {out_of_place or in_place times}}, or a sentence that says why not."""
+    with tempfile.TemporaryDirectory() as name:
+        run.folder = pathlib.Path(name)
+        result = run.folder / "result.json"
+        words, environment = peer.command(run)
+        command = [*words] if peer.program else [words[0]]
+        own = [NAMES_OF_PERF.get(collective, collective), "--sizes", ",".join(sizes), "--percentiles", "--json", result,
+               *MODES[mode], *([] if options.no_pin else ["--bind"])]
+        command += own if peer.program else own + words[1:]
+        try:
+            done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
+                                  timeout=options.timeout, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return f"not done within {options.timeout:.0f} s"
+        if done.returncode != 0:
+            return f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
+        half = "in_place" if collective in IN_PLACE else "out_of_place"
+        rows = json.loads(result.read_text())["rows"]
+        wrong = [size_text(row["size_bytes"]) for row in rows if row[half]["wrong"]]
+        if wrong:
+            return f"wrong results at {', '.join(wrong)}"
+        return {row["size_bytes"]: row[half] for row in rows}
+
+
+class Results:
+    """Times by case, state of the cores and library."""
+
+    def __init__(self):
+        self.times, self.failures, self.dropped = {}, [], 0
+
+    def add(self, key, state, peer, row):
+        self.times.setdefault(key, {}).setdefault(state, {}).setdefault(peer, []).append(row)
+
+    def states(self, key):
+        """Those in which Tutti and some other were measured; all where there is none."""
+        states = self.times[key]
+        both = [state for state, found in states.items() if "tutti" in found and len(found) > 1]
+        return both or list(states)
+
+
+def measure(chosen, machine, options):
+    results = Results()
+    sizes = options.sizes.split(",")
     for transport in options.transports.split(","):
         for ranks in map(int, options.ranks.split(",")):
-            for collective in options.collectives.split(","):
-                say(f"compare: {collective}, {ranks} ranks, {transport}")
-                willing = dict(programs)  # who fails once is not asked again for this case
-                for _ in range(options.rounds):
-                    for peer, program in list(willing.items()):
-                        rows = run_once(peer, program, collective, ranks, transport, options, folder)
-                        if isinstance(rows, str):
-                            failures.append(f"{NAMES[peer]}, {collective}, {ranks} ranks, {transport}: {rows}")
-                            del willing[peer]
-                            continue
-                        for size, row in rows.items():
-                            key = (collective, transport, ranks, size)
-                            times.setdefault(key, {}).setdefault(peer, []).append(row["out_of_place"]["time_us"])
-    return times, failures
+            for mode in options.modes.split(","):
+                for collective in options.collectives.split(","):
+                    if collective == "barrier" and mode != "hot":
+                        continue
+                    say(f"compare: {collective}, {ranks} ranks, {transport}, {mode}")
+                    willing = [peer for peer in chosen if collective in peer.collectives and transport in peer.transports]
+                    for group in [["8"]] if collective == "barrier" else groups_of(sizes):
+                        measure_group(willing, machine, (transport, ranks, mode, collective), group, options, results)
+    return results
 
 
-def table(times, programs):
-    lines = ["| collective | ranks | over | size | " + " | ".join(f"{NAMES[p]} (µs)" for p in programs) +
-             " | best peer / Tutti |", "|---|---|---|---|" + "---|" * len(programs) + "---|"]
-    for (collective, transport, ranks, size), peers in times.items():
-        medians = {peer: statistics.median(values) for peer, values in peers.items()}
-        others = [value for peer, value in medians.items() if peer != "tutti"]
-        ratio = f"{min(others) / medians['tutti']:.2f}" if others and "tutti" in medians else ""
-        cells = [time_text(medians[peer]) if peer in medians else "failed" for peer in programs]
-        what = "" if collective == "barrier" else size_text(size)
-        lines.append(f"| {collective} | {ranks} | {transport} | {what} | " + " | ".join(cells) + f" | {ratio} |")
-    return lines
+def measure_group(willing, machine, case, group, options, results):
+    transport, ranks, mode, collective = case
+    willing = list(willing)  # who fails once is not asked again for this group
+    for _ in range(options.rounds):
+        machine.wait_for_near(options.wait_near)
+        before, _ = machine.state()
+        for peer in list(willing):
+            rows = run_once(peer, collective, peers.Run(ranks, transport, None), group, mode, options)
+            after, _ = machine.state()
+            if isinstance(rows, str):
+                results.failures.append(f"{peer.title}, {collective}, {ranks} ranks, {transport}, {mode}, "
+                                        f"{group[0]} to {group[-1]}: {rows}")
+                willing.remove(peer)
+            elif before == after:
+                for size, row in rows.items():
+                    results.add((transport, ranks, mode, collective, size), before, peer.name, row)
+            else:
+                results.dropped += 1
+            before = after
+
+
+def lines_of(results, chosen, limits):
+    """The table's lines, and for the drawings {(collective, ranks, transport, mode, state): {library: [(size, µs)]}}."""
+    lines = ["| collective | ranks | over | mode | cores | size | " + " | ".join(f"{p.title}" for p in chosen) +
+             " | best peer / Tutti | limit / Tutti | Tutti: least, p99 of single calls |",
+             "|---|---|---|---|---|---|" + "---|" * len(chosen) + "---|---|---|"]
+    curves = {}
+    for key in sorted(results.times, key=lambda k: (k[3], k[0], k[1], k[2], k[4])):
+        transport, ranks, mode, collective, size = key
+        for state in results.states(key):
+            found = results.times[key][state]
+            medians = {peer: statistics.median(row["time_us"] for row in rows) for peer, rows in found.items()}
+            for peer, median in medians.items():
+                curves.setdefault((collective, ranks, transport, mode, state), {}).setdefault(peer, []).append((size, median))
+            others = [value for peer, value in medians.items() if peer != "tutti"]
+            own = medians.get("tutti")
+            limit = limit_us(collective, ranks, size, limits.get(state))
+            cells = [time_text(medians[peer.name]) if peer.name in medians else "" for peer in chosen]
+            cells.append(f"{min(others) / own:.2f}" if others and own else "")
+            cells.append(f"{limit[0] / own:.2f} ({limit[1]})" if limit and own else "")
+            singles = found.get("tutti", [])
+            cells.append(f"{time_text(min(r['min_us'] for r in singles))}, "
+                         f"{time_text(statistics.median(r['p99_us'] for r in singles))}" if singles else "")
+            what = "" if collective == "barrier" else size_text(size)
+            lines.append(f"| {collective} | {ranks} | {transport} | {mode} | {state} | {what} | " + " | ".join(cells) + " |")
+    return lines, curves
+
+
+def draw(curves, chosen, options):
+    options.plots.mkdir(parents=True, exist_ok=True)
+    titles = {peer.name: peer.title for peer in chosen}
+    for (collective, ranks, transport, mode, state), libraries in curves.items():
+        if collective == "barrier":
+            continue
+        plot = {"title": f"{collective}, {ranks} ranks over {transport}, {mode} buffers, cores {state}", "x_label": "size",
+                "y_label": "time (µs)", "series": [{"name": titles[name], "points": points}
+                                                   for name, points in libraries.items()]}
+        done = subprocess.run([options.build / "bench/peers/draw-curves"], input=json.dumps([plot]), text=True,
+                              capture_output=True, check=True)
+        (options.plots / f"{collective}-{ranks}-{transport}-{mode}-{state}.svg").write_text(done.stdout)
+
+
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def limits_line(state, limits):
+    return (f"Limits, cores {state}: exchange of two flag lines (X) {limits['line_exchange_ns']:.0f} ns; hand-over on one core by "
+            f"sched_yield {limits['yield_ns']:.0f} ns, between cores by futex {limits['futex_ns']:.0f} ns; streaming copy, read "
+            f"and written, {limits['copy_1_gbps']:.1f} GB/s by one core and {limits['copy_2_gbps']:.1f} GB/s by two; reading "
+            f"256 KiB that the other core has just written {limits['dirty_gbps']:.1f} GB/s; TCP over lo: round trip "
+            f"{limits['tcp_round_trip_ns'] / 1e3:.1f} µs, {limits['tcp_gbps']:.2f} GB/s.")
+
+
+def prepare(options):
+    chosen, absent = [peers.Tutti(options.build)], []
+    for kind in peers.ALL:
+        if kind.name not in options.peers.split(","):
+            continue
+        peer = kind(options.build)
+        try:
+            say(f"compare: preparing {peer.title}")
+            peer.prepare()
+            chosen.append(peer)
+        except peers.Unavailable as error:
+            absent.append(f"{peer.title}: {error}")
+            say(f"compare: left out: {absent[-1]}")
+    return chosen, absent
+
+
+def measured_limits(machine, limits):
+    """Adds what the machine can do in the state that it is in."""
+    found = machine.limits()
+    if not found:
+        return
+    state = "near" if found["line_exchange_ns"] < NEAR_NS else "far"
+    best = limits.setdefault(state, found)
+    for name, value in found.items():
+        best[name] = max(best[name], value) if name.endswith("gbps") else min(best[name], value)
 
 
 def main():
     options = parse_arguments()
-    for needed in ("tools/run/tutti-run", "bench/perf/tutti-perf"):
+    options.build = options.build.resolve()
+    for needed in ("tools/run/tutti-run", "bench/perf/tutti-perf", "bench/micro/limits", "bench/peers/draw-curves"):
         if not (options.build / needed).exists():
             sys.exit(f"compare: {options.build / needed} is missing; build the project first")
-    options.build = options.build.resolve()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        programs = {"tutti": None}
-        for peer in options.peers.split(","):
-            if program := build_peer(peer, options, folder):
-                programs[peer] = program
-        before = line_exchange(options)
-        times, failures = measure(programs, options, folder)
-        after = line_exchange(options)
-    cores = len(os.sched_getaffinity(0))
-    text = [f"Medians of {options.rounds} rounds in turns, {datetime.date.today()}, {cores} cores, ranks "
-            + ("free to move" if options.no_pin else "pinned to one core each, in turn where ranks outnumber cores")
-            + "; float32 sum, out of place. Above 1 in the last column, Tutti is faster.",
-            "Open MPI: pml ob1, btl vader or tcp over lo, --oversubscribe, mpi_yield_when_idle where ranks outnumber "
-            "cores. MPICH: its defaults, or UCX over tcp on lo."]
-    if before is not None and after is not None:
-        text.append(f"Exchange of two flag lines between two cores: {before:.0f} ns before, {after:.0f} ns after.")
-    text += [""] + table(times, programs)
-    text += ["", *(f"- failed: {failure}" for failure in failures)] if failures else []
+    machine = Machine(options.build)
+    chosen, absent = prepare(options)
+    limits = {}
+    measured_limits(machine, limits)
+    results = measure(chosen, machine, options)
+    measured_limits(machine, limits)
+    lines, curves = lines_of(results, chosen, limits)
+    text = [f"{datetime.date.today()}, {len(machine.cores)} cores of {processor()}; medians of up to {options.rounds} rounds in "
+            "turns, in µs; ranks " + ("free to move" if options.no_pin else
+                                      "pinned to one core each, in turn where ranks outnumber cores")
+            + "; float32 sum, out of place, broadcast in place. Above 1 in the column *best peer / Tutti*, Tutti is faster. "
+            f"{results.dropped} runs in which the cores' distance changed are left out.", ""]
+    text += [f"- {peer.title}: {peer.settings}." for peer in chosen if peer.settings]
+    text += [f"- not there: {reason}" for reason in absent]
+    text += ["", *(limits_line(state, found) for state, found in limits.items()), "", *lines]
+    text += ["", *(f"- failed: {failure}" for failure in results.failures)] if results.failures else []
     print("\n".join(text))
     if options.output:
         options.output.write_text("\n".join(text) + "\n")
+    if options.plots:
+        draw(curves, chosen, options)
     if options.json:
-        rows = [{"collective": c, "transport": t, "ranks": r, "size_bytes": s, "times_us": p}
-                for (c, t, r, s), p in times.items()]
-        options.json.write_text(json.dumps({"line_exchange_ns": [before, after], "rows": rows,
-                                            "failures": failures}, indent=2) + "\n")
-    return 1 if any(failure.startswith("Tutti") for failure in failures) else 0
+        rows = [{"transport": t, "ranks": r, "mode": m, "collective": c, "size_bytes": s, "times": found}
+                for (t, r, m, c, s), found in results.times.items()]
+        options.json.write_text(json.dumps({"limits": limits, "rows": rows, "failures": results.failures,
+                                            "absent": absent}, indent=1) + "\n")
+    return 1 if any(failure.startswith("Tutti") for failure in results.failures) else 0
 
 
 if __name__ == "__main__":

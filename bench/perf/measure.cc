@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/clock.h"
+#include "bench/perf/flush.h"
 
 namespace tutti::perf {
 namespace {
@@ -16,18 +18,22 @@ constexpr int warmup_cycles_max = 200;
 
 double elapsed_us(TimeNs begin) { return double(now_ns() - begin) / double(ns_per_us); }
 
+SharedMemory memory_of(const Options& options, Library& library) {
+  return options.shared_memory ? library.shared_memory() : SharedMemory{nullptr, nullptr};
+}
+
 }  // namespace
 
-Measurement::Measurement(const Options& options, Rank& rank)
-    : options_(options), rank_(rank), means_(meaning(collective_of(options.operation))),
-      send_(options.operation == Operation::barrier ? 0 : options.max_bytes, options.shared_memory),
-      recv_(options.operation == Operation::barrier ? 0 : options.max_bytes, options.shared_memory) {}
+Measurement::Measurement(const Options& options, Library& library)
+    : options_(options), library_(library), means_(meaning(collective_of(options.operation))),
+      send_(options.operation == Operation::barrier ? 0 : options.max_bytes, memory_of(options, library)),
+      recv_(options.operation == Operation::barrier ? 0 : options.max_bytes, memory_of(options, library)) {}
 
 Measurement::Parts Measurement::parts_of(const Case& what) const {
-  const size_t me = size_t(rank_.rank());
-  const bool is_root = rank_.rank() == std::max(what.root, 0);
+  const size_t me = size_t(library_.rank());
+  const bool is_root = library_.rank() == std::max(what.root, 0);
   if (!means_.blocks) return {means_.input_of(is_root), means_.output_of(is_root), what.bytes, 0};
-  const Blocks blocks = blocks_of(what, rank_.rank());
+  const Blocks blocks = blocks_of(what, library_.rank());
   return {means_.input_of(is_root), means_.output_of(is_root), blocks.counts[me] * what.type.bytes,
           blocks.firsts[me] * what.type.bytes};
 }
@@ -35,7 +41,7 @@ Measurement::Parts Measurement::parts_of(const Case& what) const {
 // Of v-forms, blocks are as 1 to 2 to 3 … to n; of an alltoall_v, what two ranks give each other is alike, and all ranks
 // have one of each size.
 Measurement::Blocks Measurement::blocks_of(const Case& what, int rank) const {
-  const size_t n = size_t(rank_.ranks()), total = what.bytes / what.type.bytes;
+  const size_t n = size_t(library_.ranks()), total = what.bytes / what.type.bytes;
   Blocks blocks;
   const size_t parts = n * (n + 1);
   // Elements of the first k sizes.
@@ -51,20 +57,20 @@ Measurement::Blocks Measurement::blocks_of(const Case& what, int rank) const {
 // A rank's input. Of a mean over some of the ranks, which is not exact of any values, all ranks give the same.
 Period Measurement::input_of(const Case& what, int rank, uint64_t seed) const {
   const bool alike = means_.joins != Joins::all && what.op && what.op->op == tuttiAvg;
-  return input_period(what.type, what.op, rank_.ranks(), alike ? 0 : rank, seed);
+  return input_period(what.type, what.op, library_.ranks(), alike ? 0 : rank, seed);
 }
 
 Period Measurement::result_of(const Case& what, uint64_t seed) const {
   if (means_.joins != Joins::all && what.op->op == tuttiAvg) return input_of(what, 0, seed);
-  const uint32_t joined = means_.joined(uint32_t(rank_.rank()), uint32_t(rank_.ranks()));
-  return reduced_period(what.type, *what.op, rank_.ranks(), seed, int(joined));
+  const uint32_t joined = means_.joined(uint32_t(library_.rank()), uint32_t(library_.ranks()));
+  return reduced_period(what.type, *what.op, library_.ranks(), seed, int(joined));
 }
 
 // In place: the data lie in the receive buffer, which is then both; or in the send buffer where the result is a block.
-Measurement::Place Measurement::prepare(const Case& what, bool in_place, uint64_t seed) {
-  if (options_.operation == Operation::barrier) return {nullptr, nullptr};
+Place Measurement::prepare(const Case& what, bool in_place, uint64_t seed) {
+  if (options_.operation == Operation::barrier) return {};
   const Parts parts = parts_of(what);
-  if (means_.blocks) blocks_ = blocks_of(what, rank_.rank());
+  if (means_.blocks) blocks_ = blocks_of(what, library_.rank());
   const auto bytes = [&](Part part) {
     return part == Part::all ? what.bytes : part == Part::own ? parts.block_bytes : 0;
   };
@@ -74,122 +80,57 @@ Measurement::Place Measurement::prepare(const Case& what, bool in_place, uint64_
   if (!recv.empty()) std::memset(recv.data(), 0x5A, recv.size());
   const size_t own_at = parts.input == parts.output ? 0 : parts.own_at;
   const std::span<std::byte> input = both && !in_send ? recv.subspan(own_at, bytes(parts.input)) : send;
-  fill(input, input_of(what, rank_.rank(), seed));
-  return {input.data(), in_send ? send.data() + own_at : recv.data()};
-}
-
-void Measurement::call(const Case& what, const Place& place) {
-  const tuttiDataType_t type = what.type.type;
-  const tuttiComm_t comm = rank_.comm();
-  const tuttiStream_t stream = rank_.stream();
-  switch (options_.operation) {
-    case Operation::all_reduce:
-      return check(tuttiAllReduce(place.send, place.recv, what.count, type, what.op->op, comm, stream),
-                   "tuttiAllReduce", comm);
-    case Operation::broadcast:
-      return check(tuttiBroadcast(place.send, place.recv, what.count, type, what.root, comm, stream),
-                   "tuttiBroadcast", comm);
-    case Operation::reduce:
-      return check(tuttiReduce(place.send, place.recv, what.count, type, what.op->op, what.root, comm, stream),
-                   "tuttiReduce", comm);
-    case Operation::all_gather:
-      return check(tuttiAllGather(place.send, place.recv, what.count, type, comm, stream), "tuttiAllGather", comm);
-    case Operation::reduce_scatter:
-      return check(tuttiReduceScatter(place.send, place.recv, what.count, type, what.op->op, comm, stream),
-                   "tuttiReduceScatter", comm);
-    case Operation::gather:
-      return check(tuttiGather(place.send, place.recv, what.count, type, what.root, comm, stream), "tuttiGather", comm);
-    case Operation::scatter:
-      return check(tuttiScatter(place.send, place.recv, what.count, type, what.root, comm, stream), "tuttiScatter",
-                   comm);
-    case Operation::alltoall:
-      return check(tuttiAlltoAll(place.send, place.recv, what.count, type, comm, stream), "tuttiAlltoAll", comm);
-    case Operation::scan:
-      return check(tuttiScan(place.send, place.recv, what.count, type, what.op->op, comm, stream), "tuttiScan", comm);
-    case Operation::exscan:
-      return check(tuttiExScan(place.send, place.recv, what.count, type, what.op->op, comm, stream), "tuttiExScan",
-                   comm);
-    case Operation::barrier: return check(tuttiBarrier(comm, stream), "tuttiBarrier", comm);
-    case Operation::sendrecv: break;
-    default: return call_v_form(what, place);
-  }
-  // To the next rank, from the one before.
-  const int next = (rank_.rank() + 1) % rank_.ranks();
-  const int before = (rank_.rank() + rank_.ranks() - 1) % rank_.ranks();
-  check(tuttiGroupStart(), "tuttiGroupStart");
-  check(tuttiSend(place.send, what.count, type, next, comm, stream), "tuttiSend", comm);
-  check(tuttiRecv(place.recv, what.count, type, before, comm, stream), "tuttiRecv", comm);
-  check(tuttiGroupEnd(), "tuttiGroupEnd", comm);
-}
-
-void Measurement::call_v_form(const Case& what, const Place& place) {
-  const tuttiDataType_t type = what.type.type;
-  const tuttiComm_t comm = rank_.comm();
-  const tuttiStream_t stream = rank_.stream();
-  const size_t* const counts = blocks_.counts.data();
-  const size_t* const firsts = blocks_.firsts.data();
-  const size_t own = counts[rank_.rank()];
-  switch (options_.operation) {
-    case Operation::all_gather_v:
-      return check(tuttiAllGatherV(place.send, own, place.recv, counts, firsts, type, comm, stream), "tuttiAllGatherV",
-                   comm);
-    case Operation::reduce_scatter_v:
-      return check(tuttiReduceScatterV(place.send, counts, firsts, place.recv, own, type, what.op->op, comm, stream),
-                   "tuttiReduceScatterV", comm);
-    case Operation::gather_v:
-      return check(tuttiGatherV(place.send, own, place.recv, counts, firsts, type, what.root, comm, stream),
-                   "tuttiGatherV", comm);
-    case Operation::scatter_v:
-      return check(tuttiScatterV(place.send, counts, firsts, place.recv, own, type, what.root, comm, stream),
-                   "tuttiScatterV", comm);
-    default:
-      return check(tuttiAlltoAllV(place.send, counts, firsts, place.recv, counts, firsts, type, comm, stream),
-                   "tuttiAlltoAllV", comm);
-  }
+  fill(input, input_of(what, library_.rank(), seed));
+  return {input.data(), in_send ? send.data() + own_at : recv.data(), both, blocks_.counts, blocks_.firsts};
 }
 
 void Measurement::call_grouped(const Case& what, const Place& place) {
   if (options_.grouped == 1) {
-    call(what, place);
+    library_.call(options_.operation, what, place);
   } else {
-    check(tuttiGroupStart(), "tuttiGroupStart");
-    for (int i = 0; i < options_.grouped; ++i) call(what, place);
-    check(tuttiGroupEnd(), "tuttiGroupEnd", rank_.comm());
+    library_.begin_group();
+    for (int i = 0; i < options_.grouped; ++i) library_.call(options_.operation, what, place);
+    library_.end_group();
   }
-  if (options_.blocking) rank_.synchronize();
+  if (options_.blocking) library_.synchronize();
 }
 
 double Measurement::averaged(double value) {
   switch (options_.average) {
-    case Average::rank_0: return rank_.from_rank_0(value);
-    case Average::mean: return rank_.reduce(value, tuttiSum) / rank_.ranks();
-    case Average::min: return rank_.reduce(value, tuttiMin);
-    case Average::max: return rank_.reduce(value, tuttiMax);
+    case Average::rank_0: return library_.from_rank_0(value);
+    case Average::mean: return library_.combine(value, Over::sum) / library_.ranks();
+    case Average::min: return library_.combine(value, Over::min);
+    case Average::max: return library_.combine(value, Over::max);
   }
   return value;
 }
 
 // Of one operation, on this rank.
 double Measurement::mean_us(const Case& what, const Place& place, int iterations) {
-  if (options_.apart) return mean_apart_us(what, place, iterations);
-  rank_.barrier();
+  if (options_.apart) {
+    const std::vector<double> times = single_us(what, place, iterations);
+    return std::accumulate(times.begin(), times.end(), 0.0) / iterations;
+  }
+  library_.barrier();
   const TimeNs begin = now_ns();
   for (int i = 0; i < iterations; ++i) call_grouped(what, place);
-  rank_.synchronize();
+  library_.synchronize();
   return elapsed_us(begin) / iterations / options_.grouped;
 }
 
-// The same, of operations that all ranks begin at about one time.
-double Measurement::mean_apart_us(const Case& what, const Place& place, int iterations) {
-  double us = 0;
-  for (int i = 0; i < iterations; ++i) {
-    rank_.even_barrier();
+// Of each operation, on this rank. Apart: all ranks begin it at about one time.
+std::vector<double> Measurement::single_us(const Case& what, const Place& place, int iterations) {
+  std::vector<double> times(static_cast<size_t>(iterations));
+  library_.barrier();
+  for (double& time : times) {
+    if (options_.cold) flush(send_.look()), flush(recv_.look());
+    if (options_.apart) library_.even_barrier();
     const TimeNs begin = now_ns();
     call_grouped(what, place);
-    rank_.synchronize();
-    us += elapsed_us(begin);
+    library_.synchronize();
+    time = elapsed_us(begin) / options_.grouped;
   }
-  return us / iterations / options_.grouped;
+  return times;
 }
 
 // Warms up and looks how many iterations fill the wanted time. All ranks get the same number.
@@ -202,7 +143,7 @@ int Measurement::choose_iterations(const Case& what, const Place& place) {
   double us = 0;
   // Doubled until a twentieth of the wanted time is measured: a single short loop is mostly the barrier's echo.
   for (int cycle = 0; cycle < warmup_cycles_max; ++cycle) {
-    us = std::max(rank_.reduce(mean_us(what, place, iterations), tuttiMax) * options_.grouped, 1e-3);
+    us = std::max(library_.combine(mean_us(what, place, iterations), Over::max) * options_.grouped, 1e-3);
     if (us * iterations >= wanted_us / 20 || iterations >= iterations_max / 10) break;
     iterations *= 2;
   }
@@ -210,15 +151,8 @@ int Measurement::choose_iterations(const Case& what, const Place& place) {
 }
 
 void Measurement::measure_single(const Case& what, const Place& place, int iterations, Result& result) {
-  std::vector<double> times(static_cast<size_t>(iterations));
-  rank_.barrier();
-  for (double& time : times) {
-    const TimeNs begin = now_ns();
-    call_grouped(what, place);
-    rank_.synchronize();
-    time = elapsed_us(begin) / options_.grouped;
-  }
-  rank_.reduce(times, tuttiMax);
+  std::vector<double> times = single_us(what, place, iterations);
+  library_.combine(times, Over::max);
   std::sort(times.begin(), times.end());
   result.min_us = times.front();
   result.median_us = percentile(times, 0.5);
@@ -227,7 +161,7 @@ void Measurement::measure_single(const Case& what, const Place& place, int itera
 
 // `output` is all that this rank has of it.
 size_t Measurement::count_wrong_output(const Case& what, std::span<const std::byte> output, uint64_t seed) {
-  const int n = rank_.ranks(), me = rank_.rank();
+  const int n = library_.ranks(), me = library_.rank();
   const Parts parts = parts_of(what);
   const size_t width = what.type.bytes;
   // `first`: the element of what was given at which these begin.
@@ -259,7 +193,7 @@ size_t Measurement::count_wrong_here(const Case& what, bool in_place, uint64_t s
     const auto output = in_send ? send_.look().subspan(parts.own_at, parts.block_bytes) : recv_.look();
     wrong += count_wrong_output(what, output, seed);
   }
-  const Period input = input_of(what, rank_.rank(), seed);
+  const Period input = input_of(what, library_.rank(), seed);
   const auto unchanged = [&](size_t first_byte, size_t bytes) {
     const Period wanted = shifted(input, first_byte / what.type.bytes, what.type.bytes);
     return count_wrong(send_.look().subspan(first_byte, bytes), wanted, what.type.bytes);
@@ -281,7 +215,7 @@ Result Measurement::measure_half(const Case& what, bool in_place, int& iteration
   iterations = choose_iterations(what, place);
   result.time_us = averaged(mean_us(what, place, iterations));
   if (options_.percentiles) measure_single(what, place, iterations, result);
-  rate(result, options_.operation, what.bytes, rank_.ranks());
+  rate(result, options_.operation, what.bytes, library_.ranks());
   if (options_.checks == 0 || options_.operation == Operation::barrier) return result;
 
   // Out of place the inputs are as they were, so what the timed loop left behind must be right as well.
@@ -289,29 +223,26 @@ Result Measurement::measure_half(const Case& what, bool in_place, int& iteration
   for (int i = 0; i < options_.checks; ++i) {
     ++seed;
     const Place fresh = prepare(what, in_place, seed);
-    rank_.barrier();
-    call(what, fresh);
-    rank_.synchronize();
+    library_.barrier();
+    library_.call(options_.operation, what, fresh);
+    library_.synchronize();
     wrong += count_wrong_here(what, in_place, seed);
   }
   wrong_here_ += int64_t(wrong);
-  result.wrong = int64_t(rank_.reduce(double(wrong), tuttiSum));
+  result.wrong = int64_t(library_.combine(double(wrong), Over::sum));
   return result;
 }
 
 Row Measurement::measure(const Case& what) {
   Row row;
   row.what = what;
-  const char* algorithm = nullptr;
-  if (options_.operation != Operation::sendrecv) {
-    const std::string collective(tutti::name(collective_of(options_.operation)));
-    check(tuttiCommAlgorithm(rank_.comm(), collective.c_str(), what.bytes, &algorithm), "tuttiCommAlgorithm");
-    row.algorithm = algorithm;
-  }
-  row.out_of_place = measure_half(what, false, row.iterations);
+  row.algorithm = library_.algorithm(options_.operation, what);
   int unused = 0;
   const bool has_in_place = options_.operation != Operation::sendrecv && options_.operation != Operation::barrier;
-  if (has_in_place) row.in_place = measure_half(what, true, unused);
+  if (library_.offers(options_.operation, false)) row.out_of_place = measure_half(what, false, row.iterations);
+  int& iterations_in_place = row.out_of_place.present ? unused : row.iterations;
+  if (has_in_place && library_.offers(options_.operation, true))
+    row.in_place = measure_half(what, true, iterations_in_place);
   return row;
 }
 

@@ -1,9 +1,9 @@
 // The measurement itself: warm-up, timed loop, single iterations, checked runs.
 #pragma once
 
+#include "bench/perf/library.h"
 #include "bench/perf/options.h"
 #include "bench/perf/pattern.h"
-#include "bench/perf/rank.h"
 #include "bench/perf/report.h"
 #include "schedule/collective.h"
 
@@ -13,7 +13,7 @@ namespace tutti::perf {
 class Measurement {
  public:
   // Allocates two buffers of the greatest size. Throws std::bad_alloc.
-  Measurement(const Options& options, Rank& rank);
+  Measurement(const Options& options, Library& library);
 
   // Collective. The result is the same on all ranks. Throws LibraryError.
   Row measure(const Case& what);
@@ -21,10 +21,6 @@ class Measurement {
   int64_t wrong_here() const { return wrong_here_; }
 
  private:
-  struct Place {  // the buffers of one call
-    std::byte* send;
-    std::byte* recv;
-  };
   // The blocks of a rank's buffer of all of them, in elements.
   struct Blocks {
     std::vector<size_t> counts, firsts;
@@ -39,15 +35,13 @@ class Measurement {
   };
   Parts parts_of(const Case& what) const;
   Blocks blocks_of(const Case& what, int rank) const;
-  void call_v_form(const Case& what, const Place& place);
   Period input_of(const Case& what, int rank, uint64_t seed) const;
   Period result_of(const Case& what, uint64_t seed) const;
   size_t count_wrong_output(const Case& what, std::span<const std::byte> output, uint64_t seed);
   Place prepare(const Case& what, bool in_place, uint64_t seed);
-  void call(const Case& what, const Place& place);
   void call_grouped(const Case& what, const Place& place);
   double mean_us(const Case& what, const Place& place, int iterations);
-  double mean_apart_us(const Case& what, const Place& place, int iterations);
+  std::vector<double> single_us(const Case& what, const Place& place, int iterations);
   int choose_iterations(const Case& what, const Place& place);
   void measure_single(const Case& what, const Place& place, int iterations, Result& result);
   size_t count_wrong_here(const Case& what, bool in_place, uint64_t seed);
@@ -55,7 +49,7 @@ class Measurement {
   double averaged(double value);
 
   const Options& options_;
-  Rank& rank_;
+  Library& library_;
   Meaning means_;
   WatchedBuffer send_, recv_;
   Blocks blocks_;  // of the case that was prepared last, on this rank

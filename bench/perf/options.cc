@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "bench/perf/flush.h"
 #include "schedule/collective.h"
 
 namespace tutti::perf {
@@ -88,7 +89,7 @@ struct Raw {
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
   std::string local_register = "0", determinism, warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
   std::array<std::string, refused_table.size()> refused;
-  bool bind = false, line_exchange = false, stream = false, percentiles = false, apart = false;
+  bool bind = false, line_exchange = false, stream = false, percentiles = false, apart = false, cold = false;
   std::string json_file, csv_file, plot_file;
 };
 
@@ -119,6 +120,7 @@ void declare(CLI::App& app, Raw& raw) {
                  "1: buffers from tuttiMemAlloc, which ranks of one host read where they lie (0)");
   app.add_option("--determinism", raw.determinism, "bitwise, strict or invariant; the library's where not given");
   app.add_flag("--apart", raw.apart, "A barrier before each timed operation; else they follow each other and may overlap");
+  app.add_flag("--cold", raw.cold, "Take the buffers out of all caches before each timed operation; implies --apart");
   app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of iterations (greatest of all ranks)");
   app.add_flag("--line-exchange", raw.line_exchange, "First measure how fast two cores exchange a cache line");
   app.add_option("-J,--json", raw.json_file, "Write the results as JSON")->type_name("FILE");
@@ -220,7 +222,9 @@ Options understand(const Raw& raw) {
   options.blocking = number("-z", raw.blocking, 0, 1) == 1;
   options.timeout_s = int(number("-T", raw.timeout, 0, 1'000'000));
   options.bind = raw.bind, options.line_exchange = raw.line_exchange;
-  options.stream = raw.stream, options.percentiles = raw.percentiles, options.apart = raw.apart;
+  options.stream = raw.stream, options.percentiles = raw.percentiles;
+  options.cold = raw.cold, options.apart = raw.apart || raw.cold;
+  if (options.cold && !can_flush) throw UsageError("--cold: caches cannot be emptied on this kind of processor");
   options.json_file = raw.json_file, options.csv_file = raw.csv_file, options.plot_file = raw.plot_file;
   for (size_t i = 0; i < refused_table.size(); ++i) {
     const Refused& row = refused_table[i];

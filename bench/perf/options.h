@@ -71,6 +71,7 @@ struct Options {
   int threads = 1, local = 0;  // local 0: from the environment
   bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
   bool apart = false;  // no operation overlaps the last
+  bool cold = false;   // buffers are in no cache when an operation begins; then also apart
   int timeout_s = 0;  // 0: the library's default
   int determinism = -1;  // a tuttiDeterminism_t; -1: the library's
   std::string json_file, csv_file, plot_file;

@@ -166,17 +166,10 @@ size_t count_wrong(std::span<const std::byte> buffer, const Period& period_bytes
   return wrong;
 }
 
-void WatchedBuffer::Free::operator()(std::byte* memory) const {
-  if (shared) tuttiMemFree(memory);
-  else std::free(memory);
-}
-
-WatchedBuffer::WatchedBuffer(size_t bytes, bool shared) : bytes_(bytes), memory_(nullptr, Free{shared}) {
+WatchedBuffer::WatchedBuffer(size_t bytes, SharedMemory memory)
+    : bytes_(bytes), memory_(nullptr, Free{memory.release != nullptr ? memory.release : std::free}) {
   const size_t whole = (bytes + 2 * margin_bytes + 4095) / 4096 * 4096;
-  void* memory = nullptr;
-  if (!shared) memory = std::aligned_alloc(4096, whole);
-  else if (tuttiMemAlloc(&memory, whole) != tuttiSuccess) throw std::bad_alloc();
-  memory_.reset(static_cast<std::byte*>(memory));
+  memory_.reset(static_cast<std::byte*>(memory.allocate != nullptr ? memory.allocate(whole) : std::aligned_alloc(4096, whole)));
   if (memory_ == nullptr) throw std::bad_alloc();
 }
 

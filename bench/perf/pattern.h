@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "bench/perf/library.h"
 #include "bench/perf/options.h"
 
 namespace tutti::perf {
@@ -44,8 +45,8 @@ size_t count_wrong(std::span<const std::byte> buffer, const Period& period_bytes
 class WatchedBuffer {
  public:
   static constexpr size_t margin_bytes = 4096;
-  // shared: from tuttiMemAlloc. Throws std::bad_alloc.
-  explicit WatchedBuffer(size_t bytes, bool shared = false);
+  // From `memory`, which outlives it; else ordinary. Throws std::bad_alloc.
+  explicit WatchedBuffer(size_t bytes, SharedMemory memory = {nullptr, nullptr});
   // The first `bytes` bytes; what follows is watched from now on. bytes must not exceed the size.
   std::span<std::byte> use(size_t bytes);
   // The bytes in use, as they are now.
@@ -55,8 +56,8 @@ class WatchedBuffer {
 
  private:
   struct Free {
-    bool shared = false;
-    void operator()(std::byte* memory) const;
+    void (*release)(void* memory);
+    void operator()(std::byte* memory) const { release(memory); }
   };
   size_t bytes_ = 0, used_ = 0;
   std::unique_ptr<std::byte, Free> memory_;

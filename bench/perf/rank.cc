@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "schedule/collective.h"
+
 namespace tutti::perf {
 
 void refuse(tuttiResult_t result, const char* call, tuttiComm_t comm) {
@@ -25,6 +27,76 @@ Rank::~Rank() {
   tuttiCommDestroy(comm_);
 }
 
+void Rank::call(Operation operation, const Case& what, const Place& place) {
+  const tuttiDataType_t type = what.type.type;
+  switch (operation) {
+    case Operation::all_reduce:
+      return check(tuttiAllReduce(place.send, place.recv, what.count, type, what.op->op, comm_, stream_),
+                   "tuttiAllReduce", comm_);
+    case Operation::broadcast:
+      return check(tuttiBroadcast(place.send, place.recv, what.count, type, what.root, comm_, stream_),
+                   "tuttiBroadcast", comm_);
+    case Operation::reduce:
+      return check(tuttiReduce(place.send, place.recv, what.count, type, what.op->op, what.root, comm_, stream_),
+                   "tuttiReduce", comm_);
+    case Operation::all_gather:
+      return check(tuttiAllGather(place.send, place.recv, what.count, type, comm_, stream_), "tuttiAllGather", comm_);
+    case Operation::reduce_scatter:
+      return check(tuttiReduceScatter(place.send, place.recv, what.count, type, what.op->op, comm_, stream_),
+                   "tuttiReduceScatter", comm_);
+    case Operation::gather:
+      return check(tuttiGather(place.send, place.recv, what.count, type, what.root, comm_, stream_), "tuttiGather", comm_);
+    case Operation::scatter:
+      return check(tuttiScatter(place.send, place.recv, what.count, type, what.root, comm_, stream_), "tuttiScatter",
+                   comm_);
+    case Operation::alltoall:
+      return check(tuttiAlltoAll(place.send, place.recv, what.count, type, comm_, stream_), "tuttiAlltoAll", comm_);
+    case Operation::scan:
+      return check(tuttiScan(place.send, place.recv, what.count, type, what.op->op, comm_, stream_), "tuttiScan", comm_);
+    case Operation::exscan:
+      return check(tuttiExScan(place.send, place.recv, what.count, type, what.op->op, comm_, stream_), "tuttiExScan",
+                   comm_);
+    case Operation::barrier: return check(tuttiBarrier(comm_, stream_), "tuttiBarrier", comm_);
+    case Operation::sendrecv: break;
+    default: return call_v_form(operation, what, place);
+  }
+  // To the next rank, from the one before.
+  const int next = (rank_ + 1) % ranks_;
+  const int before = (rank_ + ranks_ - 1) % ranks_;
+  check(tuttiGroupStart(), "tuttiGroupStart");
+  check(tuttiSend(place.send, what.count, type, next, comm_, stream_), "tuttiSend", comm_);
+  check(tuttiRecv(place.recv, what.count, type, before, comm_, stream_), "tuttiRecv", comm_);
+  check(tuttiGroupEnd(), "tuttiGroupEnd", comm_);
+}
+
+void Rank::call_v_form(Operation operation, const Case& what, const Place& place) {
+  const tuttiDataType_t type = what.type.type;
+  const size_t* const counts = place.counts.data();
+  const size_t* const firsts = place.firsts.data();
+  const size_t own = counts[rank_];
+  switch (operation) {
+    case Operation::all_gather_v:
+      return check(tuttiAllGatherV(place.send, own, place.recv, counts, firsts, type, comm_, stream_), "tuttiAllGatherV",
+                   comm_);
+    case Operation::reduce_scatter_v:
+      return check(tuttiReduceScatterV(place.send, counts, firsts, place.recv, own, type, what.op->op, comm_, stream_),
+                   "tuttiReduceScatterV", comm_);
+    case Operation::gather_v:
+      return check(tuttiGatherV(place.send, own, place.recv, counts, firsts, type, what.root, comm_, stream_),
+                   "tuttiGatherV", comm_);
+    case Operation::scatter_v:
+      return check(tuttiScatterV(place.send, counts, firsts, place.recv, own, type, what.root, comm_, stream_),
+                   "tuttiScatterV", comm_);
+    default:
+      return check(tuttiAlltoAllV(place.send, counts, firsts, place.recv, counts, firsts, type, comm_, stream_),
+                   "tuttiAlltoAllV", comm_);
+  }
+}
+
+void Rank::begin_group() { check(tuttiGroupStart(), "tuttiGroupStart"); }
+
+void Rank::end_group() { check(tuttiGroupEnd(), "tuttiGroupEnd", comm_); }
+
 void Rank::synchronize() {
   if (stream_ != nullptr) check(tuttiStreamSynchronize(stream_), "tuttiStreamSynchronize", comm_);
 }
@@ -37,20 +109,26 @@ void Rank::even_barrier() {
   check(tuttiBarrierWith(comm_, nullptr, &options), "tuttiBarrierWith", comm_);
 }
 
-void Rank::reduce(std::vector<double>& values, tuttiRedOp_t op) {
+void Rank::combine(std::vector<double>& values, Over over) {
+  const tuttiRedOp_t op = over == Over::sum ? tuttiSum : over == Over::min ? tuttiMin : tuttiMax;
   check(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, op, comm_, nullptr),
         "tuttiAllReduce of the results", comm_);
 }
 
-double Rank::reduce(double value, tuttiRedOp_t op) {
-  std::vector<double> values = {value};
-  reduce(values, op);
-  return values[0];
+std::string Rank::algorithm(Operation operation, const Case& what) {
+  if (operation == Operation::sendrecv) return "-";
+  const std::string collective(tutti::name(collective_of(operation)));
+  const char* algorithm = nullptr;
+  check(tuttiCommAlgorithm(comm_, collective.c_str(), what.bytes, &algorithm), "tuttiCommAlgorithm");
+  return algorithm;
 }
 
-double Rank::from_rank_0(double value) {
-  check(tuttiBroadcast(&value, &value, 1, tuttiFloat64, 0, comm_, nullptr), "tuttiBroadcast of a setting", comm_);
-  return value;
+SharedMemory Rank::shared_memory() {
+  return {[](size_t bytes) -> void* {
+            void* memory = nullptr;
+            return tuttiMemAlloc(&memory, bytes) == tuttiSuccess ? memory : nullptr;
+          },
+          [](void* memory) { tuttiMemFree(memory); }};
 }
 
 std::vector<std::string> Rank::gather(std::string_view mine) {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "bench/perf/measure.h"
+#include "bench/perf/rank.h"
 #include "bench/perf/ranks.h"
 
 namespace tutti::perf {

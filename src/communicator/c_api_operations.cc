@@ -301,6 +301,8 @@ tuttiResult_t tuttiExScan(const void* sendbuff, void* recvbuff, size_t count, tu
 
 tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                              tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::all_gather, sendbuff, recvbuff, count, datatype, tuttiSum, 0, comm, stream, result)) return result;
   return at_the_border([&] {
     return collective(Collective::all_gather, sendbuff, recvbuff, count, datatype, {{}, {}, nullptr}, comm, stream);
   });
@@ -308,6 +310,8 @@ tuttiResult_t tuttiAllGather(const void* sendbuff, void* recvbuff, size_t count,
 
 tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                                  tuttiRedOp_t op, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::reduce_scatter, sendbuff, recvbuff, count, datatype, op, 0, comm, stream, result)) return result;
   return at_the_border([&] {
     return collective(Collective::reduce_scatter, sendbuff, recvbuff, count, datatype, {op, {}, nullptr}, comm, stream);
   });
@@ -315,6 +319,8 @@ tuttiResult_t tuttiReduceScatter(const void* sendbuff, void* recvbuff, size_t co
 
 tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                           int root, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::gather, sendbuff, recvbuff, count, datatype, tuttiSum, root, comm, stream, result)) return result;
   return at_the_border([&] {
     return collective(Collective::gather, sendbuff, recvbuff, count, datatype, {{}, root, nullptr}, comm, stream);
   });
@@ -322,6 +328,8 @@ tuttiResult_t tuttiGather(const void* sendbuff, void* recvbuff, size_t count, tu
 
 tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                            int root, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::scatter, sendbuff, recvbuff, count, datatype, tuttiSum, root, comm, stream, result)) return result;
   return at_the_border([&] {
     return collective(Collective::scatter, sendbuff, recvbuff, count, datatype, {{}, root, nullptr}, comm, stream);
   });
@@ -329,6 +337,8 @@ tuttiResult_t tuttiScatter(const void* sendbuff, void* recvbuff, size_t count, t
 
 tuttiResult_t tuttiAlltoAll(const void* sendbuff, void* recvbuff, size_t count, tuttiDataType_t datatype,
                             tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again(Collective::all_to_all, sendbuff, recvbuff, count, datatype, tuttiSum, 0, comm, stream, result)) return result;
   return at_the_border([&] {
     return collective(Collective::all_to_all, sendbuff, recvbuff, count, datatype, {{}, {}, nullptr}, comm, stream);
   });

@@ -45,7 +45,7 @@ Code Communicator::run(const Request& request) noexcept {
   if (small) repeat.mode = Repeat::Mode::none;
   Operation& operation = small ? repeat.operation : operation_;
   if (!begin(operation, request)) return failure()->code;
-  if (small) repeat.remember(request);
+  if (small) remember(repeat, request);
   if (request.timeout_ns > 0) return wait_for(operation, request.timeout_ns);
   return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
 }
@@ -57,13 +57,24 @@ Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* 
   return status == Status::done ? Code::success : finish(repeat.operation, status);
 }
 
-// Calls of one buffer length on both sides, which run_again's checks understand.
+// Calls that run_again's checks understand: in place, both pointers are the caller's.
 bool Communicator::may_repeat(const Request& request) const noexcept {
   const Call& call = request.call;
-  return !recorder_->tracing() && call.kind != Collective::send_recv && request.made == nullptr &&
-         request.terms == Terms{} && request.timeout_ns == 0 &&
-         !meaning(call.kind).blocks && call.count <= Repeat::bytes_max &&
-         call.count * element_bytes(call) <= Repeat::bytes_max;
+  const Meaning& kind = meaning(call.kind);
+  const size_t blocks = kind.blocks ? size_t(size_) : 1;
+  return !recorder_->tracing() && call.kind != Collective::send_recv && request.layout == nullptr &&
+         request.made == nullptr && request.terms == Terms{} && request.timeout_ns == 0 &&
+         !(request.in_place && kind.blocks && kind.input != kind.output) && call.count <= Repeat::bytes_max &&
+         call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
+}
+
+void Communicator::remember(Repeat& repeat, const Request& request) const noexcept {
+  const Call& call = request.call;
+  const Meaning& kind = meaning(call.kind);
+  const bool is_root = int(call.root) == rank_;
+  const size_t bytes = call.count * element_bytes(call);
+  const auto bytes_of = [&](Part part) { return kind.blocks && part == Part::all ? bytes * size_t(size_) : bytes; };
+  repeat.remember(request, bytes_of(kind.input_of(is_root)), bytes_of(kind.output_of(is_root)));
 }
 
 void Communicator::forget_repeats() noexcept {

@@ -42,6 +42,7 @@ struct CommunicatorOptions {
   Determinism determinism = Determinism::bitwise;  // never as_communicator
   std::string schedule_files;   // colon list of a user's schedules, or ""
   std::shared_ptr<const std::vector<UserSchedule>> schedules{};  // from those files; null: not loaded yet
+  uint64_t link_bits_per_s = 0;  // of this rank's host to others, measured by the communicator it comes from; 0: not yet
 };
 
 // One call as its caller made it; arguments are checked. In place, where a rank's own block of a buffer is the other
@@ -71,13 +72,14 @@ struct Repeat {
 
   Mode mode = Mode::none;
   Call call;
-  size_t bytes = 0;  // of each buffer
+  size_t input_bytes = 0, output_bytes = 0;
   Operation operation;
 
-  void remember(const Request& request) noexcept {
+  void remember(const Request& request, size_t bytes_in, size_t bytes_out) noexcept {
     const bool reads = request.input != nullptr, writes = request.output != nullptr;
     call = request.call;
-    bytes = call.count * element_bytes(call);
+    input_bytes = bytes_in;
+    output_bytes = bytes_out;
     mode = !reads && !writes ? Mode::no_buffers
            : !writes         ? Mode::input_alone
            : !reads          ? Mode::output_alone
@@ -90,7 +92,7 @@ struct Repeat {
     if (call != again) return false;
     const auto a = reinterpret_cast<uintptr_t>(send), b = reinterpret_cast<uintptr_t>(recv);
     switch (mode) {
-      case Mode::disjoint: return a != 0 && b != 0 && a - b >= bytes && b - a >= bytes;
+      case Mode::disjoint: return a != 0 && b != 0 && a - b >= output_bytes && b - a >= input_bytes;
       case Mode::in_place: return a != 0 && a == b;
       case Mode::input_alone: return a != 0;
       case Mode::output_alone: return b != 0;
@@ -240,6 +242,7 @@ class Communicator {
   Request with_multiplied_input(const Request& asked);
   Request with_joined_vectors(const Request& asked);
   bool may_repeat(const Request& request) const noexcept;
+  void remember(Repeat& repeat, const Request& request) const noexcept;
   void forget_repeats() noexcept;
   Code finish(Operation& operation, Status status) noexcept;
   Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;

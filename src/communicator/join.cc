@@ -184,12 +184,17 @@ void Communicator::make_transports(const CommunicatorOptions& options) {
   message_bytes_max_ = links_.message_bytes_max;
 }
 
-// Between hosts, whose first ranks stand in a ring and all send at once. networks[r] names rank r's network.
+// Between hosts, whose first ranks stand in a ring and all send at once. networks[r] names rank r's network. Where every
+// rank brought its speed along from the communicator that this one comes from, nothing is measured.
 void Communicator::measure_link_speeds(const std::vector<std::string>& networks) {
   std::vector<int> first;  // rank of each network
   for (int r = 0; r < size_; ++r)
     if (std::find(networks.begin(), networks.begin() + r, networks[size_t(r)]) == networks.begin() + r) first.push_back(r);
-  if (first.size() < 2) return;
+  if (first.size() < 2) {
+    for (Place& place : places_) place.link_bits_per_s = 0;  // no link is used
+    return;
+  }
+  if (std::all_of(places_.begin(), places_.end(), [](const Place& place) { return place.link_bits_per_s != 0; })) return;
   uint64_t speed = 0;
   const auto me = std::find(first.begin(), first.end(), rank_);
   if (me != first.end()) {
@@ -216,16 +221,19 @@ void Communicator::measure_link_speeds(const std::vector<std::string>& networks)
     TUTTI_ASSERT(all[leader].size() == sizeof speed);
     std::memcpy(&places_[size_t(r)].link_bits_per_s, all[leader].data(), sizeof speed);
   }
+  options_.link_bits_per_s = places_[size_t(rank_)].link_bits_per_s;
   log_.info(fmt::format("{} networks; this one takes {:.3g} Gbit/s", first.size(),
                         double(places_[size_t(rank_)].link_bits_per_s) / 1e9));
 }
 
 void Communicator::make_planner(const CommunicatorOptions& options) {
   const Host host = discover_host();
-  // Gathered at once: the largest message, the kernel, which peers share this rank's memory, and the place.
+  // Gathered at once: the largest message, the link's speed where known, the kernel, which peers share this rank's memory,
+  // and the place.
   std::string shared;
   for (const char* name : links_.names) shared += std::string_view(name) == "tcp" ? 't' : 's';
-  const std::string head = fmt::format("{}\n{} {}\n{}\n", message_bytes_max_, boot_id(), network_namespace(), shared);
+  const std::string head = fmt::format("{} {}\n{} {}\n{}\n", message_bytes_max_, options.link_bits_per_s, boot_id(),
+                                       network_namespace(), shared);
   Bytes mine = to_bytes(head);
   const std::vector<std::byte> place = encode(place_of(host));
   mine.insert(mine.end(), place.begin(), place.end());
@@ -238,10 +246,12 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
     const std::string text = to_text(record);
     const size_t first = text.find('\n'), second = text.find('\n', first + 1), third = text.find('\n', second + 1);
     TUTTI_ASSERT(third != std::string::npos && third - second - 1 == size_t(size_));
-    message_bytes_max_ = std::min<size_t>(message_bytes_max_, std::stoull(text.substr(0, first)));
+    const size_t speed_at = text.find(' ') + 1;
+    message_bytes_max_ = std::min<size_t>(message_bytes_max_, std::stoull(text.substr(0, speed_at)));
     networks.push_back(text.substr(first + 1, second - first - 1));
     machines.push_back(networks.back().substr(0, networks.back().find(' ')));
     places_.push_back(decode_place(std::span(record).subspan(third + 1)));
+    places_.back().link_bits_per_s = std::stoull(text.substr(speed_at, first - speed_at));
     // The host's number is that of the first rank whose memory this one shares: proven, not named.
     const std::string row = text.substr(second + 1, size_t(size_));
     places_.back().host = int(row.find('s'));

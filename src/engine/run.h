@@ -81,9 +81,16 @@ class Engine::Run {
   }
 
   Status exchange_sends() noexcept {
-    const Status sent = send_to_all(plan_.steps[0], work_.input, work_.count * work_.element_bytes);
-    if (sent == Status::done) ++channel_.step;
-    return sent;
+    const Fold& sends = plan_.steps[0];
+    const uint32_t* const to = plan_.peers.data() + sends.peers;
+    const size_t bytes = work_.count * work_.element_bytes;
+    for (; channel_.next_out < sends.n_to; ++channel_.next_out) {
+      const Status sent = endpoints_[to[channel_.next_out]]->send(work_.input, bytes, work_.signature, channel_.bytes_done);
+      if (sent != Status::done) return sent;
+      channel_.bytes_done = 0;
+    }
+    ++channel_.step;
+    return Status::done;
   }
 
   Status exchange_adds() noexcept {

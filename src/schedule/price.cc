@@ -173,18 +173,20 @@ Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes,
   result.time_ns = clocks.done_ns(simulated - 1);
   result.messages = clocks.messages() / calls;
   result.bytes = clocks.sent_bytes() / calls;
-  double shared_ns = (costs.contention - 1) * clocks.worked_ns() / double(calls);
+  double worked_ns = clocks.worked_ns() / double(calls);
+  // Neither is faster than the cores can do all ranks' work.
+  const auto on_shared_cores = [&](double time_ns) { return std::max(time_ns, costs.contention * worked_ns); };
   if (simulated == tiles) {
-    result.pace_ns = clocks.done_ns(calls * tiles - 1) - result.time_ns + shared_ns;
-    result.time_ns += shared_ns;
+    result.pace_ns = on_shared_cores(clocks.done_ns(calls * tiles - 1) - result.time_ns);
+    result.time_ns = on_shared_cores(result.time_ns);
     return result;
   }
   const double in_tiles = double(bytes) / double(tile_bytes);  // the last perhaps a part
   const double rest = in_tiles - double(simulated);
   const double tile_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(simulated / 2 - 1)) / double(simulated / 2);
-  shared_ns *= in_tiles / double(simulated);
-  result.time_ns += rest * tile_ns + shared_ns;
-  result.pace_ns = in_tiles * tile_ns + shared_ns;
+  worked_ns *= in_tiles / double(simulated);
+  result.time_ns = on_shared_cores(result.time_ns + rest * tile_ns);
+  result.pace_ns = on_shared_cores(in_tiles * tile_ns);
   result.messages += (tiles - simulated) * (result.messages / simulated);
   result.bytes += uint64_t(rest * double(result.bytes) / double(simulated));
   return result;

@@ -47,8 +47,9 @@ struct Price {
 // Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the engine
 // does. A fold costs its rank: step_ns; taking each message; the reduction of all operands, or the copy of a single one
 // that is stored; and sending each message in turn. FIFOs are taken as long enough. After 16 tiles the pace is taken as
-// steady. Where ranks share cores, the others' work comes on top: (contention - 1) times what a rank works in the mean
-// (after Brent, "The parallel evaluation of general arithmetic expressions", 1974).
+// steady. Where ranks share cores, a call takes at least contention times what a rank works in the mean: what is longer, the
+// longest chain of dependent steps or all work shared among the cores, is what lasts (the span and the work of Brent, "The
+// parallel evaluation of general arithmetic expressions", 1974, whose bound is their sum).
 Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max);
 
 // Plans of all ranks of a group (group.rank is ignored), lowered out of place.

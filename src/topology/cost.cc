@@ -146,7 +146,10 @@ CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> li
   model.reduce_byte_ns = costs.reduce_byte_ns;
   model.contention = contention_of(places);
   if (model.contention > 1) model.switch_ns = costs.hand_over_ns;
-  const double waiting_ns = (model.contention - 1) * costs.hand_over_ns;
+  // Whoever runs when the message comes must be done waiting before the receiver gets its turn. (Fits four ranks on two
+  // cores; see bench/choices.)
+  constexpr double hand_overs = 2;
+  const double waiting_ns = hand_overs * (model.contention - 1) * costs.hand_over_ns;
   model.link_class.assign(n * n, 0);
   model.classes.push_back(link_cost({}, costs, 0));
   constexpr size_t classes_max = 256;  // what a uint8_t tells apart

@@ -52,6 +52,18 @@ TEST_F(Repeated, OverlappingBuffersAreStillRefusedOnEitherSide) {
   EXPECT_EQ(in_[5], 2);
 }
 
+TEST_F(Repeated, OverlappingBuffersOfBlocksAreStillRefused) {
+  tuttiComm_t comm = comm_;
+  for (int i = 0; i < 2; ++i)
+    ASSERT_EQ(tuttiAllGather(in_.data(), out_.data(), 4, tuttiFloat32, comm, nullptr), tuttiSuccess);
+  for (size_t shift = 1; shift < 4; ++shift) {
+    expect_refused(tuttiAllGather(in_.data(), in_.data() + shift, 4, tuttiFloat32, comm, nullptr), "overlap");
+    expect_refused(tuttiAllGather(in_.data() + shift, in_.data(), 4, tuttiFloat32, comm, nullptr), "overlap");
+  }
+  expect_refused(tuttiAllGather(nullptr, out_.data(), 4, tuttiFloat32, comm, nullptr), "sendbuff is NULL with count 4");
+  EXPECT_EQ(tuttiAllGather(in_.data(), in_.data() + 4, 4, tuttiFloat32, comm, nullptr), tuttiSuccess);
+}
+
 TEST_F(Repeated, ATypeOrOperatorThatIsTheSameInItsLowBitsIsAnother) {
   expect_refused(call(in_.data(), out_.data(), tuttiDataType_t(256 + int(tuttiFloat32))), "datatype is");
   expect_refused(call(in_.data(), out_.data(), tuttiFloat32, tuttiRedOp_t(256 + int(tuttiSum))), "op is");
@@ -100,6 +112,48 @@ TEST_F(Repeated, AfterAnAbortItGivesTheVerdict) {
   EXPECT_NE(call(in_.data(), out_.data()), tuttiSuccess);
 }
 
+// Each with other buffers than the last time, and some in place. Element i of what rank `from` gives for rank `to` is
+// `value(from, to, i)`.
+void calls_of_blocks(int n, int rank, int round, tuttiComm_t comm) {
+  for (const size_t count : {size_t{1}, size_t{5}, size_t{0}, size_t{100}, size_t{300}}) {
+    const auto value = [&](int from, int to, size_t i) { return int64_t(i) * 7 + from * 1000 + to * 100'000 + round; };
+    const size_t all = count * size_t(n), own_at = count * size_t(rank), shift = size_t(round % 3);
+    std::vector<int64_t> in(all + 3), out(all + 3);
+    int64_t *const send = in.data() + shift, *const recv = out.data() + 2 - shift;
+    const auto fill = [&](auto to_of) {
+      for (int block = 0; block < n; ++block)
+        for (size_t i = 0; i < count; ++i) send[size_t(block) * count + i] = value(rank, to_of(block), i);
+    };
+    const auto expect = [&](const int64_t* data, auto from_of, auto to_of) {
+      for (int block = 0; block < n; ++block)
+        for (size_t i = 0; i < count; ++i)
+          ASSERT_EQ(data[size_t(block) * count + i], value(from_of(block), to_of(block), i)) << "block " << block;
+    };
+    const auto same = [](int block) { return block; };
+    const auto zero = [](int) { return 0; };
+    const auto me = [rank](int) { return rank; };
+    fill(zero);
+    ASSERT_EQ(tuttiAllGather(send, recv, count, tuttiInt64, comm, nullptr), tuttiSuccess);
+    expect(recv, same, zero);
+    const int root = round % n;
+    ASSERT_EQ(tuttiGather(send, recv, count, tuttiInt64, root, comm, nullptr), tuttiSuccess);
+    if (rank == root) expect(recv, same, zero);
+    fill(same);
+    ASSERT_EQ(tuttiAlltoAll(send, recv, count, tuttiInt64, comm, nullptr), tuttiSuccess);
+    expect(recv, same, me);
+    ASSERT_EQ(tuttiReduceScatter(send, recv, count, tuttiInt64, tuttiMax, comm, nullptr), tuttiSuccess);
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[i], value(n - 1, rank, i));
+    ASSERT_EQ(tuttiScatter(send, recv, count, tuttiInt64, root, comm, nullptr), tuttiSuccess);
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[i], value(root, rank, i));
+    if (round % 2 == 0) continue;
+    ASSERT_EQ(tuttiAlltoAll(send, send, count, tuttiInt64, comm, nullptr), tuttiSuccess);
+    expect(send, same, me);
+    fill(zero);
+    ASSERT_EQ(tuttiAllGather(send + own_at, send, count, tuttiInt64, comm, nullptr), tuttiSuccess);
+    expect(send, same, zero);
+  }
+}
+
 // Calls of all sizes, kinds and roots in turn, so that they drive each other out of the memory of recent ones, and
 // large ones so that scratch memory moves under the small ones.
 void many_calls(int n, int rank, tuttiComm_t comm) {
@@ -121,6 +175,7 @@ void many_calls(int n, int rank, tuttiComm_t comm) {
       for (size_t i = 0; rank == root && i < count; ++i) ASSERT_EQ(out[i], int64_t(i));
       ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
     }
+    calls_of_blocks(n, rank, round, comm);
   }
 }
 
@@ -140,6 +195,20 @@ TEST(Repeats, CallsByEveryAlgorithmAreRight) {
     options.algorithm = algorithm;
     run_threads(3, options, [](int rank, tuttiComm_t comm) { many_calls(3, rank, comm); });
   }
+}
+
+// The areas are as long as the blocks of all ranks on one side only.
+TEST(Repeats, BlocksThatLieInTheOtherBufferAreStillRefused) {
+  run_threads(3, {}, [](int, tuttiComm_t comm) {
+    std::array<int32_t, 32> data{};
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(tuttiAllGather(data.data(), data.data() + 8, 4, tuttiInt32, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiReduceScatter(data.data(), data.data() + 12, 4, tuttiInt32, tuttiSum, comm, nullptr), tuttiSuccess);
+    }
+    EXPECT_EQ(tuttiAllGather(data.data() + 19, data.data() + 8, 4, tuttiInt32, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiReduceScatter(data.data(), data.data() + 11, 4, tuttiInt32, tuttiSum, comm, nullptr),
+              tuttiInvalidArgument);
+  });
 }
 
 TEST(Repeats, AMismatchIsToldByBothSides) {

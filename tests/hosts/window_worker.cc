@@ -1,5 +1,5 @@
-// One of the ranks that open a window and put to, signal and get from all ranks, their own among them. Ends with 0 if all
-// was right.
+// One of the ranks that open a window on a duplicate of their communicator and put to, signal and get from all ranks, their
+// own among them. Ends with 0 if all was right.
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
@@ -18,7 +18,8 @@ std::vector<uint32_t> block_of(int from, int to) {
 }
 
 bool run() {
-  tutti::Communicator comm = tutti::Communicator::from_environment();
+  tutti::Communicator world = tutti::Communicator::from_environment();
+  tutti::Communicator comm = world.duplicate();
   const int n = comm.size(), me = comm.rank();
   std::vector<uint32_t, tutti::Allocator<uint32_t>> inbox(size_t(n) * block);
   tutti::Window window(comm, std::span<uint32_t>(inbox));
