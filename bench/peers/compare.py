@@ -44,7 +44,7 @@ def parse_arguments():
     parser.add_argument("--no-pin", action="store_true", help="let the ranks move between the cores")
     parser.add_argument("--wait-near", type=float, default=10, help="seconds to wait for near cores before each round")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take")
-    parser.add_argument("--json", type=pathlib.Path, help="write all single results")
+    parser.add_argument("--json", type=pathlib.Path, help="write all single results; what the file holds already is kept")
     parser.add_argument("--output", type=pathlib.Path, help="write the table here as well")
     parser.add_argument("--plots", type=pathlib.Path, help="folder for one drawing of each collective and number of ranks")
     options = parser.parse_args()
@@ -164,6 +164,20 @@ class Results:
     def add(self, key, state, peer, row):
         self.times.setdefault(key, {}).setdefault(state, {}).setdefault(peer, []).append(row)
 
+    def merge(self, rows, failures):
+        """Adds what an earlier run on this machine found."""
+        for row in rows:
+            key = (row["transport"], row["ranks"], row["mode"], row["collective"], row["size_bytes"])
+            for state, found in row["times"].items():
+                for peer, singles in found.items():
+                    for single in singles:
+                        self.add(key, state, peer, single)
+        self.failures = failures + self.failures
+
+    def rows(self):
+        return [{"transport": t, "ranks": r, "mode": m, "collective": c, "size_bytes": s, "times": found}
+                for (t, r, m, c, s), found in self.times.items()]
+
     def states(self, key):
         """Those in which Tutti and some other were measured; all where there is none."""
         states = self.times[key]
@@ -280,15 +294,27 @@ def prepare(options):
     return chosen, absent
 
 
-def measured_limits(machine, limits):
-    """Adds what the machine can do in the state that it is in."""
-    found = machine.limits()
-    if not found:
-        return
-    state = "near" if found["line_exchange_ns"] < NEAR_NS else "far"
+def add_limits(limits, state, found):
     best = limits.setdefault(state, found)
     for name, value in found.items():
         best[name] = max(best[name], value) if name.endswith("gbps") else min(best[name], value)
+
+
+def measured_limits(machine, limits):
+    """Adds what the machine can do in the state that it is in."""
+    found = machine.limits()
+    if found:
+        add_limits(limits, "near" if found["line_exchange_ns"] < NEAR_NS else "far", found)
+
+
+def keep(results, limits, path):
+    """Joins what the file holds from earlier runs with this one's results, and writes all of it."""
+    if path.exists():
+        before = json.loads(path.read_text())
+        results.merge(before["rows"], before["failures"])
+        for state, found in before["limits"].items():
+            add_limits(limits, state, found)
+    path.write_text(json.dumps({"limits": limits, "rows": results.rows(), "failures": results.failures}, indent=1) + "\n")
 
 
 def main():
@@ -303,6 +329,8 @@ def main():
     measured_limits(machine, limits)
     results = measure(chosen, machine, options)
     measured_limits(machine, limits)
+    if options.json:
+        keep(results, limits, options.json)
     lines, curves = lines_of(results, chosen, limits)
     text = [f"{datetime.date.today()}, {len(machine.cores)} cores of {processor()}; medians of up to {options.rounds} rounds in "
             "turns, in µs; ranks " + ("free to move" if options.no_pin else
@@ -318,11 +346,6 @@ def main():
         options.output.write_text("\n".join(text) + "\n")
     if options.plots:
         draw(curves, chosen, options)
-    if options.json:
-        rows = [{"transport": t, "ranks": r, "mode": m, "collective": c, "size_bytes": s, "times": found}
-                for (t, r, m, c, s), found in results.times.items()]
-        options.json.write_text(json.dumps({"limits": limits, "rows": rows, "failures": results.failures,
-                                            "absent": absent}, indent=1) + "\n")
     return 1 if any(failure.startswith("Tutti") for failure in results.failures) else 0
 
 

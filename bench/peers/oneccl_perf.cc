@@ -11,6 +11,18 @@
 
 #include "bench/peers/peer_run.h"
 
+// The archive of oneCCL for the CPU refers to a tracer that PyPI has not. These are its entry points: null means none.
+#define TUTTI_NO_TRACER(name) extern "C" void* no_tracer_##name asm("__itt_" #name "_ptr__3_0"); void* no_tracer_##name = nullptr
+TUTTI_NO_TRACER(thread_set_name);
+TUTTI_NO_TRACER(event_create);
+TUTTI_NO_TRACER(event_start);
+TUTTI_NO_TRACER(event_end);
+TUTTI_NO_TRACER(domain_create);
+TUTTI_NO_TRACER(string_handle_create);
+TUTTI_NO_TRACER(task_begin);
+TUTTI_NO_TRACER(task_end);
+TUTTI_NO_TRACER(metadata_add);
+
 namespace tutti::perf {
 namespace {
 

@@ -67,7 +67,7 @@ class Peer:
                    self.build / "bench/perf/libtutti_perf_parts.a", self.build / "tools/libtutti_plot.a", "-lfmt", *flags]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode != 0:
-            raise Unavailable(f"its program does not compile: {done.stderr.strip()[-2000:]}")
+            raise Unavailable(f"its program does not compile: {done.stderr.strip()[-300:]}")
 
     def prepare(self):
         """Makes all ready to run, or raises Unavailable."""
@@ -177,7 +177,7 @@ class IntelMpi(WheelMpi):
 
 
 class OneCcl(IntelMpi):
-    name, title, packages = "oneccl", "oneCCL", ["impi-rt", "impi-devel", "oneccl-devel"]
+    name, title, packages = "oneccl", "oneCCL", ["impi-rt", "impi-devel", "oneccl-devel", "intel-cmplr-lib-rt"]
     source = "oneccl_perf.cc"
     settings = ("from PyPI, its CPU build, over Intel MPI (CCL_ATL_TRANSPORT=mpi), one worker that shares its rank's core; "
                 "CCL_YIELD=sched_yield where ranks outnumber cores")
@@ -190,7 +190,7 @@ class OneCcl(IntelMpi):
         flags = [archive]
         for part in self.parts:
             flags += ["-I", part / "include", f"-L{part / 'lib'}", f"-Wl,-rpath,{part / 'lib'}"]
-        self.compile(["g++"], [*flags, "-lmpi", "-ldl", "-lpthread", "-lrt"])
+        self.compile(["g++"], [*flags, "-l:libintlc.so.5", "-lhwloc", "-lmpi", "-ldl", "-lpthread", "-lrt"])
 
     def command(self, run):
         words, environment = super().command(run)

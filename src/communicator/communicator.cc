@@ -93,7 +93,8 @@ Code Communicator::finish(Operation& operation, Status status) noexcept {
 Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
   Communicator* const self = this;
   const WaitResult result =
-      drive(std::span(&self, 1), [=] { return timeout_ns; }, [&] { return progress(operation); });
+      drive(std::span(&self, 1), [=] { return timeout_ns; }, [&] { return progress(operation); },
+            [&] { return position(operation); });
   if (result == WaitResult::done) return Code::success;
   if (result == WaitResult::expired) expire(operation, timeout_ns);
   revoke_lent();

@@ -156,6 +156,8 @@ class Communicator {
   std::weak_ptr<const void> life() const noexcept { return life_; }
   // Moves what can move. failed: the communicator has failed, failure() is set.
   Status progress(Operation& operation) noexcept;
+  // Another number once something has moved, most likely.
+  uint64_t position(const Operation& operation) const noexcept { return engine_->position(operation); }
   // The deadline, timeout_ns after the wait's begin, has passed while this operation waited: fails the communicator with
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;

@@ -153,6 +153,14 @@ Status CallSet::look() noexcept {
   return all_done ? Status::done : Status::again;
 }
 
+// Changes when something has moved.
+uint64_t CallSet::position() const noexcept {
+  uint64_t sum = 0;
+  for (const Item& item : items_)
+    if (item.begun) sum += 1 + item.call.communicator->position(item.operation);
+  return sum;
+}
+
 Outcome CallSet::run() {
   for (const Communicator* member : members_)
     if (member->failure() != nullptr) return first_failure(members_);
@@ -160,7 +168,7 @@ Outcome CallSet::run() {
     if (copy.bytes != 0) std::memmove(copy.to, copy.from, copy.bytes);
   if (items_.empty()) return {};
   for (Item& item : items_) item.begun = item.done = false;
-  const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); });
+  const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};
   if (result == WaitResult::expired) expire();
   for (Communicator* member : members_)

@@ -44,6 +44,7 @@ class CallSet {
   struct SelfCopy;
   void take_self_sends(std::vector<GroupCall>& calls);
   Status look() noexcept;
+  uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
   void expire() noexcept;
 

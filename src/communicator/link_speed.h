@@ -22,6 +22,8 @@ class LinkSpeed {
 
   // Moves what can move. done: both directions are through. Data path.
   Status step() noexcept;
+  // Changes when something has moved.
+  uint64_t position() const noexcept { return uint64_t(sent_ + received_) + bytes_sent_ + bytes_received_; }
 
   // What came in, after the first burst, which queues on the way let pass faster; rounded to a power of the square root
   // of 2, so that two runs mostly find the same. 0: too little or too fast to say.

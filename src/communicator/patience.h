@@ -22,7 +22,8 @@ inline PatiencePolicy patience_policy(bool crowded, TimeNs spin_ns) {
   return policy;
 }
 
-// One wait. Does not read the clock in its first rounds: a short wait costs nothing but the looking.
+// One wait, perhaps for many things in a row. Does not read the clock in its first rounds: a short wait costs nothing but
+// the looking.
 class Patience {
  public:
   enum class Next : uint8_t { look, sleep };
@@ -40,6 +41,12 @@ class Patience {
     return phase_ == Phase::sleeping ? Next::sleep : Next::look;
   }
 
+  // After a look that found something, though not all: patience is as at the start.
+  void moved() noexcept {
+    phase_ = Phase::spinning;
+    idle_since_ns_ = 0;
+  }
+
   // Time since this wait's first clock reading (some µs after its start).
   TimeNs waited_ns() const noexcept { return start_ns_ == 0 ? 0 : last_ns_ - start_ns_; }
   // After a sleep.
@@ -52,7 +59,8 @@ class Patience {
   void advance() noexcept {
     last_ns_ = now_ns();
     if (start_ns_ == 0) start_ns_ = last_ns_;
-    const TimeNs waited = last_ns_ - start_ns_;
+    if (idle_since_ns_ == 0) idle_since_ns_ = last_ns_;
+    const TimeNs waited = last_ns_ - idle_since_ns_;
     if (waited >= policy_->spin_ns + policy_->yield_ns) phase_ = Phase::sleeping;
     else if (waited >= policy_->spin_ns) phase_ = Phase::yielding;
   }
@@ -61,6 +69,7 @@ class Patience {
   uint32_t rounds_ = 0;
   Phase phase_ = Phase::spinning;
   TimeNs start_ns_ = 0;
+  TimeNs idle_since_ns_ = 0;
   TimeNs last_ns_ = 0;
 };
 

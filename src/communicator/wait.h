@@ -24,13 +24,18 @@ inline int sleep_ms(TimeNs waited_ns, TimeNs left_ns) noexcept {
 
 // Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
 // again after each sleep) has passed since the wait began. Between looks it spins, yields or sleeps as the first member's
-// policy says.
-template <class Timeout, class Look>
-WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look) noexcept {
+// policy says, anew whenever `position` (uint64_t()) says that something moved: one stall of a long operation is as short
+// as another.
+template <class Timeout, class Look, class Position>
+WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look, Position position) noexcept {
   Patience patience(members[0]->patience());
+  uint64_t last_position = position();
   for (;;) {
     const Status status = look();
     if (status != Status::again) return status == Status::done ? WaitResult::done : WaitResult::failed;
+    const uint64_t now_at = position();
+    if (now_at != last_position) patience.moved();
+    last_position = now_at;
     for (const Communicator* member : members)
       if (member->failure() != nullptr) return WaitResult::failed;
     if (patience.next() == Patience::Next::look) continue;

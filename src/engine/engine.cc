@@ -9,7 +9,7 @@ namespace tutti {
 namespace {
 
 // Outputs at least this large are stored past the caches: by the time they are complete, their first part would have
-// been evicted anyway.
+// been evicted anyway. In place, what is written has just been read, so it is in the caches already.
 constexpr size_t streaming_bytes_min = size_t{8} << 20;
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -86,7 +86,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
     channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr;
-  channel.streams = work.bytes() >= streaming_bytes_min;
+  channel.streams = work.bytes() >= streaming_bytes_min && work.input != work.output;
   channel.done = false;
 }
 
@@ -158,6 +158,16 @@ Status Engine::progress(Operation& operation) const noexcept {
     if (status == Status::failed) return status;
   }
   return operation.channels_done_ == operation.channels_ ? Status::done : Status::again;
+}
+
+uint64_t Engine::position(const Operation& operation) const noexcept {
+  uint64_t sum = 0;
+  for (int i = 0; i < operation.channels_; ++i) {
+    const Operation::Channel& channel = operation.channel_[size_t(i)];
+    sum += (uint64_t(channel.tile) << 48) + (uint64_t(channel.step) << 32) + channel.next_in + channel.next_out +
+           channel.bytes_done + channel.stored;
+  }
+  return sum;
 }
 
 WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {

@@ -130,6 +130,9 @@ class Engine {
   // the endpoint, whose fault() says why.
   Status progress(Operation& operation) const noexcept;
 
+  // A number that is another one once something has moved, most likely.
+  uint64_t position(const Operation& operation) const noexcept;
+
   // While progress() says again or failed.
   WaitingOn waiting_on(const Operation& operation) const noexcept;
 

@@ -134,7 +134,14 @@ class Engine::Run {
       if (fold.n_to == 0) return receive(fold, bytes);
       return bytes < lent_bytes_min ? forward(fold, bytes) : receive_and_send(fold, bytes);
     }
-    return fold.dst.count > 0 || count == 0 ? reduce_to_memory(fold, count) : reduce_to_slots(fold, count);
+    const bool to_memory = fold.dst.count > 0 && !passes_on_past_caches(fold);
+    return to_memory || count == 0 ? reduce_to_memory(fold, count) : reduce_to_slots(fold, count);
+  }
+
+  // A result that is sent on as well, and not from where it lies: others find it in their slots, so memory is all that its
+  // place here need reach.
+  bool passes_on_past_caches(const Fold& fold) const noexcept {
+    return channel_.streams && fold.n_to > 0 && fold.dst.buffer == Buffer::output && lends_from(fold) == nullptr;
   }
 
   // No message comes in: a local copy, sends, or both.
@@ -166,7 +173,14 @@ class Engine::Run {
   }
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
-    return sender(fold, 0).recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
+    Endpoint& from = sender(fold, 0);
+    if (!channel_.streams || fold.n_to > 0 || from.stages())
+      return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
+    const std::byte* message = nullptr;
+    const Status arrived = from.view(bytes, signature(fold), message);
+    if (arrived != Status::done) return arrived;
+    copy_bytes(write_at(fold.dst), message, bytes, Store::streaming);
+    return from.release();
   }
 
   // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last. Only what is too small
@@ -210,7 +224,8 @@ class Engine::Run {
     return send_to_all(fold, result, count * work_.element_bytes);
   }
 
-  // The result is only passed on: it is reduced straight into the first receiver's slot and copied to the others'.
+  // The result is passed on: it is reduced straight into the first receiver's slot and copied to the others', and past the
+  // caches to its place here, if it has one.
   Status reduce_to_slots(const Fold& fold, size_t count) noexcept {
     const void* inputs[reduce_inputs_max];
     const Status arrived = view_all(fold, count, inputs);
@@ -219,6 +234,7 @@ class Engine::Run {
     const Status reserved = reserve_all(fold, bytes);
     if (reserved != Status::done) return reserved;
     if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, Store::cached);
+    if (fold.dst.count > 0) copy_bytes(write_at(fold.dst), first_slot(fold, bytes), bytes, Store::streaming);
     if (release_all(fold) != Status::done) return Status::failed;
     commit_all(fold, bytes);
     return Status::done;

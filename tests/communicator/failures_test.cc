@@ -298,5 +298,18 @@ TEST(Patience, ACrowdedRankNeverSpinsAndEverybodySleepsInTheEnd) {
   }
 }
 
+// Else a long operation would sleep at each of its stalls once it has lasted for half a millisecond.
+TEST(Patience, BeginsAnewWhereSomethingMoved) {
+  for (const PatiencePolicy& policy : {patience_policy(true, 50 * ns_per_us), patience_policy(false, 50 * ns_per_us)}) {
+    Patience patience(policy);
+    const TimeNs whole = policy.spin_ns + policy.yield_ns;
+    for (int stall = 1; stall <= 3; ++stall) {
+      while (patience.next() == Patience::Next::look) {}
+      EXPECT_GE(patience.waited_ns(), stall * whole) << "slept without having spun and yielded first";
+      patience.moved();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tutti
