@@ -179,8 +179,8 @@ class IntelMpi(WheelMpi):
 class OneCcl(IntelMpi):
     name, title, packages = "oneccl", "oneCCL", ["impi-rt", "impi-devel", "oneccl-devel", "intel-cmplr-lib-rt"]
     source = "oneccl_perf.cc"
-    settings = ("from PyPI, its CPU build, over Intel MPI (CCL_ATL_TRANSPORT=mpi), one worker that shares its rank's core; "
-                "CCL_YIELD=sched_yield where ranks outnumber cores")
+    settings = ("from PyPI, its CPU build, over Intel MPI (CCL_ATL_TRANSPORT=mpi), CCL_WORKER_OFFLOAD=0: a worker thread would "
+                "need a core of its own; CCL_YIELD=sched_yield where ranks outnumber cores")
 
     def prepare(self):
         self.parts = fetch_wheels(self.packages, self.folder() / "wheels")
@@ -194,8 +194,8 @@ class OneCcl(IntelMpi):
 
     def command(self, run):
         words, environment = super().command(run)
-        environment.update(CCL_ATL_TRANSPORT="mpi", CCL_WORKER_COUNT="1", PEER_MEETING_FILE=str(run.folder / "meeting"),
-                           CCL_LOG_LEVEL="error", CCL_WORKER_AFFINITY=",".join(str(r % 2) for r in range(run.ranks)))
+        environment.update(CCL_ATL_TRANSPORT="mpi", CCL_WORKER_OFFLOAD="0", PEER_MEETING_FILE=str(run.folder / "meeting"),
+                           CCL_LOG_LEVEL="error")
         if run.crowded:
             environment["CCL_YIELD"] = "sched_yield"
         return words, environment

@@ -138,10 +138,10 @@ class Engine::Run {
     return to_memory || count == 0 ? reduce_to_memory(fold, count) : reduce_to_slots(fold, count);
   }
 
-  // A result that is sent on as well, and not from where it lies: others find it in their slots, so memory is all that its
-  // place here need reach.
+  // A result that is sent on as well: others find it in their slots, so memory is all that its place here need reach. (Were
+  // it lent from there, its lines would first be fetched to be written to.)
   bool passes_on_past_caches(const Fold& fold) const noexcept {
-    return channel_.streams && fold.n_to > 0 && fold.dst.buffer == Buffer::output && lends_from(fold) == nullptr;
+    return channel_.streams && fold.n_to > 0 && fold.dst.buffer == Buffer::output;
   }
 
   // No message comes in: a local copy, sends, or both.
