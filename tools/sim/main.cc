@@ -1,4 +1,4 @@
-// tutti-sim: forecasts collectives on fabrics that need not exist.
+// tutti-sim: forecasts collectives on fabrics that need not exist, and plays faults in virtual time.
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "schedule/collective.h"
+#include "simulation/world.h"
 #include "tools/sim/outlook.h"
 
 namespace tutti {
@@ -24,6 +25,8 @@ struct Arguments {
   std::string size = "1M", message_max = "256K", topology, what_if, algorithm, trace, sweep, ranks, sizes;
   double events_max = 2e8;
   bool json = false;
+  uint64_t seeds = 1000, first = 0;
+  std::string seed, scene;
 };
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, sentence); }
@@ -101,10 +104,52 @@ void answer(const Arguments& arguments, Collective collective) {
   if (asks_what_if) forecast_on(arguments, question, load_fabric(arguments.what_if, question.n));
 }
 
+// Plays one scene that shall hold, and tells what is wrong, how to see it again, and the smallest scene that fails too.
+bool holds(const Scene& scene) {
+  const WorldResult seen = play(scene);
+  if (seen.problem.empty()) return true;
+  fmt::print("seed {}: {}\n  replay: tutti-sim faults --seed {}\n  scene:  {}\n", scene.seed, seen.problem, scene.seed,
+             to_text(scene));
+  const Scene small = shrunk(scene, [](const Scene& one) { return play(one).problem; });
+  fmt::print("  shrunk: {}\n  replay: tutti-sim faults --scene '{}'\n", play(small).problem, to_text(small));
+  return false;
+}
+
+void faults(const Arguments& arguments) {
+  bool good = true;
+  if (!arguments.scene.empty() || !arguments.seed.empty()) {
+    const Scene scene = !arguments.scene.empty()
+                            ? parse_scene(arguments.scene)
+                            : scene_of(uint64_t(quantity(arguments.seed, 'n', "--seed")));
+    good = holds(scene);
+    const WorldResult seen = play(scene);
+    fmt::print("{}: {} of {} survivors were ok with all calls; {:.3f} ms of virtual time, {} events{}{}\n",
+               good ? "held" : "violated", seen.all_ok, seen.survivors, double(seen.ended_at) / 1e6, seen.events,
+               seen.verdict.empty() ? "" : "; verdict: ", seen.verdict);
+  } else {
+    int violations = 0, ok = 0, mixed = 0, cut = 0;
+    for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds && violations < 10; ++seed) {
+      const Scene scene = scene_of(seed);
+      if (!holds(scene)) ++violations;
+      const WorldResult seen = play(scene);
+      (seen.all_ok == seen.survivors ? ok : seen.all_ok == 0 ? cut : mixed) += 1;
+    }
+    fmt::print("{} seeds from {}: {} violations; all survivors ok in {}, some in {}, none in {}\n", arguments.seeds,
+               arguments.first, violations, ok, mixed, cut);
+    good = violations == 0;
+  }
+  if (!good) throw Error(Code::internal_error, "what must hold does not");
+}
+
 void declare(CLI::App& app, Arguments& arguments) {
   app.require_subcommand(1);
   arguments.topology = "switch";
   arguments.sizes = "1K..64M";
+  CLI::App* faults = app.add_subcommand("faults", "Run real communicators in virtual time with faults, from seeds");
+  faults->add_option("--seeds", arguments.seeds, "How many seeds")->capture_default_str();
+  faults->add_option("--first", arguments.first, "The first of them")->capture_default_str();
+  faults->add_option("--seed", arguments.seed, "This one alone");
+  faults->add_option("--scene", arguments.scene, "A scene as JSON instead of a seed");
   for (const Collective collective : planned_collectives) {
     CLI::App* sub = app.add_subcommand(std::string(name(collective)), "Forecast its algorithms on a fabric");
     sub->add_option("-n", arguments.n, "Ranks")->capture_default_str();
@@ -139,6 +184,7 @@ int run(int argc, char** argv) {
   }
   try {
     const std::string chosen = app.get_subcommands().front()->get_name();
+    if (chosen == "faults") faults(arguments);
     for (const Collective collective : planned_collectives)
       if (chosen == name(collective)) answer(arguments, collective);
   } catch (const std::exception& error) {
