@@ -92,6 +92,7 @@ class World {
       after(rank, EventKind::tick, 0, network_.random().between(0, state(rank).liveness->tick_interval_ns()));
       resume_after(rank, network_.random().between(0, 2000));
     }
+    for (size_t i = 0; i < scene.faults.size(); ++i) struck_[i] = scene.faults[i].kind == SceneFaultKind::mismatch;
     for (size_t i = 0; i < scene.faults.size(); ++i)
       after(scene.faults[i].rank, EventKind::fault, uint32_t(i), scene.faults[i].at);
   }
@@ -140,21 +141,27 @@ class World {
     const bool ignores_deadline = scene_.mistake == SceneMistake::deadline_ignored && rank == odd_one();
     const TimeNs until = now() + timeout_ms * ns_per_ms;
     elapse(rank, network_.random().between(0, 500));
-    while (!std::exchange(process.rung, false) && ::poll(fds, nfds_t(n), 0) <= 0 && now() < until) {
+    while (!process.rung && ::poll(fds, nfds_t(n), 0) <= 0 && now() < until) {
       process.asleep = true;
       if (ignores_deadline) ++process.token;
       else resume_after(rank, until - now());
       switch_away(rank);
       process.asleep = false;
-      const bool late = now() >= until && !process.rung;
-      if (late && network_.readable(rank) && !interferes()) problem_ = fmt::format("rank {} slept though it had a message", rank);
     }
+    if (process.came && !process.rung && now() >= until) problem_ = fmt::format("rank {} slept on though something came", rank);
+    process.came = process.rung = false;
   }
   void interrupted(int rank) {
     if (scene_.short_probability > 0 && network_.random().chance(0.2)) elapse(rank, network_.random().between(1, 2000));
   }
+  // As Control has it: who asks others to decide waits for them.
   void fail(int rank, Verdict verdict) {
-    state(rank).liveness->fail(std::move(verdict), now());
+    Liveness& liveness = *state(rank).liveness;
+    liveness.fail(std::move(verdict), now());
+    act(rank);
+    const TimeNs until = now() + std::min(decision_wait_ns_max, WorldTimes::silence_ns / 2);
+    while (liveness.waits_for_decision() && now() < until) spin(rank);
+    liveness.decide();
     act(rank);
   }
 
@@ -173,6 +180,7 @@ class World {
     std::unique_ptr<Fiber> fiber;
     bool asleep = false;
     bool rung = false;
+    bool came = false;          // something has, since it armed
     bool wants_to_run = false;  // but is stopped
     uint32_t token = 0;         // of the last resume that was asked for
     TimeNs spin_ns = spin_ns_first;
@@ -206,6 +214,7 @@ class World {
     options.mistake = scene.transport_mistake;
     for (const SceneFault& fault : scene.faults) options.checksums |= fault.kind == SceneFaultKind::bit_flip;
     options.interrupted = [this](int rank) { interrupted(rank); };
+    if (has_fault(SceneFaultKind::allocation)) options.entered = [this](int rank) { settle_allocation(rank); };
     return options;
   }
 
@@ -222,6 +231,7 @@ class World {
     given.patience.yield_ns = 20 * ns_per_us;
     given.point_to_point = n_ <= 64;
     given.links.clock = process.clock.get();
+    given.links.grace_ns = std::min(given.links.grace_ns, WorldTimes::timeout_ns / 2);
     given.links.message_bytes_max = scene_.message_bytes_max;
     given.links.names.assign(size_t(n_), "simulated");
     given.links.transports.push_back(std::make_unique<BorrowedTransport>(network_.transport(rank)));
@@ -252,7 +262,7 @@ class World {
       if (has_fault(SceneFaultKind::allocation, rank) && i + 1 == memory_.size())
         fail_allocation(int(network_.random().below(12)));
       const Code code = process.communicator->run(request);
-      if (allow_allocations()) strike_allocation(rank);
+      settle_allocation(rank);
       end_call(rank, i, code, begun_at);
       if (code != Code::success) break;
       // The caller uses its buffers again.
@@ -289,7 +299,7 @@ class World {
     after(rank, EventKind::resume, ++state(rank).token, ns + (late ? network_.random().between(0, 100 * ns_per_us) : 0));
   }
   void switch_away(int rank) {
-    if (allow_allocations()) strike_allocation(rank);
+    settle_allocation(rank);
     current_ = -1;
     state(rank).fiber->wait();
     current_ = rank;
@@ -309,6 +319,7 @@ class World {
   void arrive(int rank) {
     Process& process = state(rank);
     if (!network_.armed(rank)) return;
+    process.came = true;
     if (scene_.transport_mistake == SimulatedMistake::ring_lost && !process.asleep) return;
     process.rung = true;
     if (process.asleep) proceed(rank);
@@ -405,19 +416,19 @@ class World {
     return std::any_of(scene_.faults.begin(), scene_.faults.end(),
                        [&](const SceneFault& fault) { return fault.kind == kind; });
   }
-  // Whether what is readable may be unknown to who should be told of it.
-  bool interferes() const { return has_fault(SceneFaultKind::slow) || has_fault(SceneFaultKind::pause); }
   static bool ends_rank(SceneFaultKind kind) {
     return kind == SceneFaultKind::death || kind == SceneFaultKind::silent_death || kind == SceneFaultKind::stop;
   }
-  void strike_allocation(int rank) {
+  // Memory is there again; the fault has struck if some was missing.
+  void settle_allocation(int rank) {
+    if (!allow_allocations()) return;
     for (size_t i = 0; i < scene_.faults.size(); ++i)
       if (scene_.faults[i].kind == SceneFaultKind::allocation && scene_.faults[i].rank == rank) struck_[i] = true;
   }
   void strike(size_t index) {
     const SceneFault& fault = scene_.faults[index];
     const int rank = fault.rank;
-    struck_[index] = fault.kind != SceneFaultKind::allocation;
+    if (fault.kind != SceneFaultKind::allocation) struck_[index] = true;
     switch (fault.kind) {
       case SceneFaultKind::mismatch:
       case SceneFaultKind::allocation: break;

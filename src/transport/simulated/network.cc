@@ -78,7 +78,6 @@ struct SimulatedNetwork::Link {
   bool empty() const { return sent == released; }
   Message& writing() { return slots[sent % slots.size()]; }
   Message& reading() { return slots[released % slots.size()]; }
-  const Message& reading() const { return slots[released % slots.size()]; }
 };
 
 class SimulatedEndpoint final : public Endpoint {
@@ -184,7 +183,10 @@ class SimulatedEndpoint final : public Endpoint {
   const Fault& fault() const noexcept override { return fault_; }
 
  private:
-  bool may_send() noexcept { return may_wait() && !out_.full(); }
+  bool may_send() noexcept {
+    network_.enter(rank_);
+    return may_wait() && !out_.full();
+  }
   // For the peer to release what was sent to it.
   bool may_wait() noexcept {
     if (fault_.kind == FaultKind::none && closed()) fault_.kind = FaultKind::closed;
@@ -203,6 +205,7 @@ class SimulatedEndpoint final : public Endpoint {
   Message& last_taken() noexcept { return in_.slots[(in_.released - 1) % in_.slots.size()]; }
 
   Status arrived(size_t bytes, uint64_t signature) noexcept {
+    network_.enter(rank_);
     if (fault_.kind != FaultKind::none) return Status::failed;
     if (in_.empty() || taken().readable_at > network_.now_) {
       const bool nothing_more = in_.empty() || in_.closed_at <= network_.now_;
@@ -359,12 +362,6 @@ size_t SimulatedNetwork::messages_left() const {
   for (const std::unique_ptr<Link>& link : links_)
     if (link != nullptr) left += link->sent - link->released;
   return left;
-}
-
-bool SimulatedNetwork::readable(int rank) const {
-  for (const std::unique_ptr<Link>& link : links_)
-    if (link != nullptr && link->to == rank && !link->empty() && link->reading().readable_at <= now_) return true;
-  return false;
 }
 
 // Real transports know by its number that it has been there; a mistaken one writes it where it once belonged.

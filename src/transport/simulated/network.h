@@ -64,6 +64,7 @@ struct SimulatedOptions {
   SimulatedMistake mistake = SimulatedMistake::none;
   // Where a rank's process might lose its core: the driver may let time pass and others run before it returns.
   std::function<void(int rank)> interrupted;
+  std::function<void(int rank)> entered;  // a rank's code has called the network, which allocates where others do not
 };
 
 struct SimulatedEvent {
@@ -102,8 +103,6 @@ class SimulatedNetwork {
   void disturb(int from, int to, const SimulatedNoise& noise);
   // Messages that were sent and not taken, on all links.
   size_t messages_left() const;
-  // Whether the next message from somebody can be read by this rank.
-  bool readable(int rank) const;
 
   // From now on the rank is driven late by up to this much.
   void slow(int rank, TimeNs late_max) { state_[size_t(rank)].late_max = late_max; }
@@ -153,6 +152,9 @@ class SimulatedNetwork {
     return (size_t(channel) * size_t(options_.n) + size_t(from)) * size_t(options_.n) + size_t(to);
   }
   bool makes(SimulatedMistake mistake) const { return options_.mistake == mistake; }
+  void enter(int rank) {
+    if (options_.entered) options_.entered(rank);
+  }
   void interrupt(int rank) {
     if (options_.interrupted) options_.interrupted(rank);
   }
