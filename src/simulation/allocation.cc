@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -33,7 +34,7 @@ void fail_allocation(int before) noexcept {
 
 bool allow_allocations() noexcept {
   allocations_left = -1;
-  return has_failed;
+  return std::exchange(has_failed, false);
 }
 
 }  // namespace tutti

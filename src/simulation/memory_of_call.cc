@@ -70,11 +70,13 @@ int64_t MemoryOfCall::expected(int rank, size_t index) const {
 
 std::vector<int32_t>& MemoryOfCall::result(int rank) { return ranks_[size_t(rank)].output; }
 
-Request MemoryOfCall::request(int rank, size_t more) {
+Request MemoryOfCall::request(int rank, bool differs) {
   Buffers& buffers = ranks_[size_t(rank)];
   Request request;
   request.call = {call_.collective, floats_ ? DataType::float32 : DataType::int32, ReduceOp::sum, uint32_t(call_.root),
-                  call_.count + more};
+                  call_.count};
+  if (differs && means_.reduces && seed_ / 2 % 2 == 0) request.call.op = ReduceOp::max;
+  else if (differs) ++request.call.count;
   const auto at = [](std::vector<int32_t>& buffer) { return reinterpret_cast<std::byte*>(buffer.data() + guard); };
   request.in_place = in_place(rank);
   if (output_of(rank) != Part::none) request.output = at(buffers.output);

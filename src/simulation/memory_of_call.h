@@ -18,8 +18,8 @@ class MemoryOfCall {
   MemoryOfCall(const SceneCall& call, int n, uint64_t seed);
 
   const SceneCall& call() const { return call_; }
-  // What the rank asks for, of `more` elements more than the others ask for.
-  Request request(int rank, size_t more);
+  // What the rank asks for. differs: one element more than the others ask for, or by another operator.
+  Request request(int rank, bool differs);
   // Empty where the rank's output is right and nothing around it has changed.
   std::string wrong(int rank) const;
   // The caller overwrites its buffers, as it may once the call is over.

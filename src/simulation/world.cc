@@ -37,11 +37,11 @@ class RankClock final : public Clock {
 
 class RankBootstrap final : public Bootstrap {
  public:
-  RankBootstrap(World& world, int rank, int size);
+  RankBootstrap(World& world, int rank, int size) : world_(world), rank_(rank), size_(size) {}
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   const Key& key() const noexcept override { return key_; }
-  const std::string& describe(int rank) const noexcept override { return names_[size_t(rank)]; }
+  const std::string& describe(int rank) const noexcept override;
   std::vector<Bytes> all_gather(std::span<const std::byte>) override { refuse(); }
   void barrier() override { refuse(); }
   std::vector<Fd> connect(std::span<const Wish>) override { refuse(); }
@@ -60,7 +60,6 @@ class RankBootstrap final : public Bootstrap {
   World& world_;
   const int rank_, size_;
   const Key key_{};
-  std::vector<std::string> names_;
   std::atomic<const Verdict*> verdict_{nullptr};
   std::function<void()> wake_;
 };
@@ -86,6 +85,7 @@ class World {
   explicit World(const Scene& scene)
       : scene_(scene), n_(scene.n), network_(options_of(scene)), struck_(scene.faults.size()), ranks_(size_t(n_)) {
     for (const SceneCall& call : scene.calls) memory_.push_back(std::make_unique<MemoryOfCall>(call, n_, scene.seed));
+    for (int rank = 0; rank < n_; ++rank) names_.push_back(fmt::format("rank {}", rank));
     for (int rank = 0; rank < n_; ++rank) make_process(rank);
     for (int rank = 1; rank < n_; ++rank) open_link(rank, Liveness::parent_of(rank));
     for (int rank = 0; rank < n_; ++rank) {
@@ -124,6 +124,7 @@ class World {
   // --- What ranks' own code asks for, on their fibers.
 
   TimeNs now() const { return network_.now(); }
+  const std::string& name_of(int rank) const { return names_[size_t(rank)]; }
   void elapse(int rank, TimeNs ns) {
     if (current_ != rank) return;  // on no fiber: while the world is made
     resume_after(rank, ns);
@@ -253,7 +254,7 @@ class World {
     Process& process = state(rank);
     for (size_t i = 0; i < memory_.size() && problem_.empty(); ++i) {
       MemoryOfCall& memory = *memory_[i];
-      Request request = memory.request(rank, has_fault(SceneFaultKind::mismatch, rank) ? 1 : 0);
+      Request request = memory.request(rank, has_fault(SceneFaultKind::mismatch, rank));
       const Planner::Named named = process.communicator->named_algorithm(memory.call().algorithm, request);
       request.algorithm = named.algorithm;
       request.terms.algorithm = named.number;
@@ -541,6 +542,7 @@ class World {
   const int n_;
   SimulatedNetwork network_;
   std::vector<std::unique_ptr<MemoryOfCall>> memory_;
+  std::vector<std::string> names_;
   std::vector<char> struck_;
   std::vector<Process> ranks_;
   int current_ = -1;
@@ -555,9 +557,7 @@ TimeNs RankClock::now() noexcept {
 
 void RankClock::sleep(pollfd* fds, size_t n, int timeout_ms) noexcept { world_.sleep(rank_, fds, n, timeout_ms); }
 
-RankBootstrap::RankBootstrap(World& world, int rank, int size) : world_(world), rank_(rank), size_(size) {
-  for (int i = 0; i < size; ++i) names_.push_back(fmt::format("rank {}", i));
-}
+const std::string& RankBootstrap::describe(int rank) const noexcept { return world_.name_of(rank); }
 
 void RankBootstrap::fail(Verdict verdict) noexcept { world_.fail(rank_, std::move(verdict)); }
 

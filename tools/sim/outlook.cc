@@ -89,12 +89,16 @@ Outlook outlook(const OutlookQuestion& question, const Fabric& fabric) {
   }
   // The quick ones first: what cannot be better than the best so far need not be simulated.
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [events, candidate] : order) {
+  for (const auto& [ignored, candidate] : order) {
     group.pipeline = candidate.pipeline;
     OutlookRow row{candidate.algorithm->name, candidate.pipeline};
     row.time_ns = forecast_bound_ns(*candidate.algorithm, group, fabric, question.bytes);
     const bool hopeless = question.algorithm.empty() && row.time_ns > best_ns;
-    if (events <= question.events_max && !hopeless) {
+    // A large message's tiles follow each other at one pace: where ranks are many, a few must do.
+    options.tiles_max = ForecastOptions().tiles_max;
+    while (options.tiles_max > 2 && forecast_events(*candidate.algorithm, group, options) > question.events_max)
+      options.tiles_max /= 2;
+    if (forecast_events(*candidate.algorithm, group, options) <= question.events_max && !hopeless) {
       const TimeNs start = now_ns();
       row.forecast = forecast(*candidate.algorithm, group, fabric, options);
       row.seconds = double(now_ns() - start) / 1e9;
