@@ -8,7 +8,10 @@
 // two ranks on a link arrive in order; a closed link delivers what was sent before its end.
 //
 // Guarantees.
-//  - The first verdict wins and never changes. A rank that takes a verdict sends it on all its links before it is
+//  - Who finds a reason to end proposes it upwards; the top of the tree, or of what is left of it, takes what reaches
+//    it first. So where several ranks find something at once, all end with one verdict. Who is above and silent is
+//    waited for no longer than silence_ns.
+//  - The first verdict that reaches a rank wins and never changes. A rank that takes a verdict sends it on all its links before it is
 //    published, so whoever ends because of it has passed it on first.
 //  - A link that closes without "left" before it is that peer's death. A dead rank's neighbours see that each by
 //    itself, so every part of the torn tree holds a witness, and all name the same rank, in the same words.

@@ -14,7 +14,8 @@
 //   global=100G            of links between groups            socket=40GB   bytes per second between NUMA nodes
 //   message=, receive=     work of a sender and a receiver    latency=15us  beside that of the links
 //   byte=0.4ns             sender's work for each byte        buffer=0      bytes that a sender may be ahead of its link
-//   cores=0                that all ranks share; 0: each has its own
+//   cores=0                that all ranks share; 0: each has  burst=0       bytes that pass a host's link at once when it
+//                          its own                                         has rested (a token bucket)
 // What is not said is as MachineCosts has it for TCP between hosts. A file (JSON) has the same text as "fabric", or hosts,
 // switches and links of its own: see load_fabric.
 #pragma once
@@ -78,6 +79,7 @@ class Fabric {
   const std::vector<FabricTier>& tiers() const { return tiers_; }
   const FabricEnds& ends(int from, int to) const;
   uint64_t buffer_bytes() const { return buffer_bytes_; }
+  uint64_t burst_bytes() const { return burst_bytes_; }
   int shared_cores() const { return shared_cores_; }
   const MachineCosts& costs() const { return costs_; }
   const std::string& text() const { return text_; }
@@ -112,6 +114,7 @@ class Fabric {
   uint32_t links_ = 0;
   FabricEnds network_, near_, far_;
   uint64_t buffer_bytes_ = 0;
+  uint64_t burst_bytes_ = 0;
   int shared_cores_ = 0;
   MachineCosts costs_;
   std::shared_ptr<const FabricGraph> graph_;

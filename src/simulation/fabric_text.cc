@@ -121,10 +121,11 @@ class FabricMaker {
     else if (key == "receive") network.receive_ns = quantity(value, 't', what);
     else if (key == "byte") network.byte_ns = quantity(value, 't', what);
     else if (key == "buffer") fabric_.buffer_bytes_ = uint64_t(quantity(value, 'n', what));
+    else if (key == "burst") fabric_.burst_bytes_ = uint64_t(quantity(value, 'n', what));
     else if (key == "oversubscription") oversubscription_ = std::max(1.0, positive('n'));
     else
       refuse(fmt::format("fabric: \"{}\" is none of ranks, rails, numa, cores, link, global, socket, hop, latency, "
-                         "message, receive, byte, buffer, oversubscription", key));
+                         "message, receive, byte, buffer, burst, oversubscription", key));
   }
 
   // --- Dimensions.

@@ -19,6 +19,8 @@ constexpr uint32_t none = ~0u;
 // How a buffer is cut.
 struct Tiles {
   uint64_t bytes, tile_bytes, all, simulated;
+  uint64_t calls;
+  uint64_t in_all_calls() const { return simulated * calls; }
 };
 
 Tiles tiles_of(const Shape& shape, const ForecastOptions& options) {
@@ -28,6 +30,8 @@ Tiles tiles_of(const Shape& shape, const ForecastOptions& options) {
       1, tile_elements_max(chunks, std::max(1u, shape.message), 1, options.message_bytes_max));
   tiles.all = std::max<uint64_t>(1, (options.bytes + tiles.tile_bytes - 1) / tiles.tile_bytes);
   tiles.simulated = std::min(tiles.all, std::max<uint64_t>(2, options.tiles_max));
+  // What follows a call that goes on at one pace is known.
+  tiles.calls = tiles.simulated < tiles.all ? 1 : std::max(1u, options.calls);
   tiles.bytes = std::min(options.bytes, tiles.simulated * tiles.tile_bytes);
   return tiles;
 }
@@ -47,7 +51,7 @@ class Machine {
         arrivals_(size_t(n)),
         free_ns_(fabric.links()),
         busy_bytes_(fabric.links()),
-        done_ns_(tiles_.simulated),
+        done_ns_(tiles_.in_all_calls()),
         core_free_ns_(size_t(fabric.shared_cores())) {}
 
   void run() {
@@ -59,18 +63,22 @@ class Machine {
 
   Forecast result() {
     Forecast result;
-    const double last = done_ns_[tiles_.simulated - 1];
+    const double calls = double(tiles_.calls), last = done_ns_.back();
+    const uint64_t before = tiles_.calls / 2;  // calls that do not count
     result.time_ns = last;
+    if (before > 0) result.time_ns = (last - done_ns_[before * tiles_.simulated - 1]) / double(tiles_.calls - before);
     result.first_done_ns = first_done_ns_;
-    result.messages = double(sends_);
-    result.bytes = sent_bytes_;
+    result.messages = double(sends_) / calls;
+    result.bytes = sent_bytes_ / calls;
     result.events = sends_ + receives_;
     result.loads = loads(last);
     result.trace = std::move(trace_);
     if (tiles_.simulated == tiles_.all) return result;
     const double rest = double(options_.bytes) / double(tiles_.tile_bytes) - double(tiles_.simulated);
     const uint64_t half = tiles_.simulated / 2;
-    result.time_ns += rest * (last - done_ns_[half - 1]) / double(tiles_.simulated - half);
+    const double tile_ns = (last - done_ns_[half - 1]) / double(tiles_.simulated - half);
+    result.time_ns += rest * tile_ns;
+    if (options_.calls > 1) result.time_ns = double(options_.bytes) / double(tiles_.tile_bytes) * tile_ns;
     const double factor = 1 + rest / double(tiles_.simulated);
     result.messages *= factor;
     result.bytes *= factor;
@@ -87,7 +95,7 @@ class Machine {
   };
 
   uint64_t bytes_of(const Op& op, uint32_t tile) const {
-    return (tile + 1 == tiles_.simulated ? rest_ : whole_).size(op.first, op.count);
+    return ((tile + 1) % tiles_.simulated == 0 ? rest_ : whole_).size(op.first, op.count);
   }
 
   // Runs a rank until it must wait for a message, or until its next send lies ahead of the present: links are taken in
@@ -98,7 +106,7 @@ class Machine {
       const Op* const op = programs_.at(number, rank.op);
       if (op == nullptr) {
         done_ns_[rank.tile] = std::max(done_ns_[rank.tile], rank.clock_ns);
-        if (++rank.tile == tiles_.simulated) {
+        if (++rank.tile == tiles_.in_all_calls()) {
           first_done_ns_ = done_++ == 0 ? rank.clock_ns : std::min(first_done_ns_, rank.clock_ns);
           return;
         }
@@ -178,16 +186,15 @@ class Machine {
     for (size_t i = 0; i < path_.count; ++i) {
       const FabricPath::Hop hop = path_.hops[i];
       const FabricTier& tier = fabric_.tiers()[hop.tier];
-      head_ns = std::max(head_ns, free_ns_[hop.link]);
-      const double held_ns = double(bytes) * tier.byte_ns;
-      free_ns_[hop.link] = head_ns + held_ns;
+      // A token bucket: what the link saved while it rested passes at once.
+      const double saved_ns = i == 0 ? double(fabric_.burst_bytes()) * tier.byte_ns : 0;
+      const double held_ns = double(bytes) * tier.byte_ns, turn_ns = std::max(head_ns, free_ns_[hop.link]);
+      free_ns_[hop.link] = turn_ns + held_ns;
       busy_bytes_[hop.link] += double(bytes);
-      tail_ns = std::max(tail_ns, head_ns + held_ns);
-      if (i == 0) {
-        const double ahead_ns = double(std::min<uint64_t>(fabric_.buffer_bytes(), bytes)) * tier.byte_ns;
-        const double backlog_ns = double(fabric_.buffer_bytes()) * tier.byte_ns;
-        rank.clock_ns = std::max(rank.clock_ns, head_ns + held_ns - std::max(ahead_ns, backlog_ns));
-      }
+      head_ns = std::max(head_ns, turn_ns - saved_ns);
+      tail_ns = std::max(tail_ns, turn_ns + held_ns - saved_ns);
+      if (i == 0)
+        rank.clock_ns = std::max(rank.clock_ns, tail_ns - double(fabric_.buffer_bytes()) * tier.byte_ns);
       head_ns += tier.latency_ns;
       tail_ns += tier.latency_ns;
     }

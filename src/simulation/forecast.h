@@ -20,6 +20,7 @@ struct ForecastOptions {
   uint64_t bytes = 0;                  // of the whole buffer
   uint64_t message_bytes_max = 256 * 1024;
   uint64_t tiles_max = 16;             // what follows goes on at the pace of the last half
+  uint32_t calls = 1;                  // that follow each other; the time is that of one among the last half
   size_t trace_events_max = 0;         // 0: no trace
   uint32_t trace_ranks = 64;           // of the first ranks
 };
@@ -42,7 +43,7 @@ struct ForecastEvent {
 };
 
 struct Forecast {
-  double time_ns = 0;        // when the last rank is done
+  double time_ns = 0;        // when the last rank is done with one call
   double first_done_ns = 0;  // and the first
   double messages = 0;       // over all ranks
   double bytes = 0;

@@ -36,6 +36,7 @@ class MemoryOfCall {
   };
   size_t elements(Part part) const;
   int32_t value(int rank, size_t index) const;
+  int64_t sum_of(uint32_t joined, size_t index) const;
   int64_t expected(int rank, size_t index) const;
   int32_t as_stored(int64_t value) const;
   bool in_place(int rank) const;
@@ -49,6 +50,7 @@ class MemoryOfCall {
   const int n_;
   const uint64_t seed_;
   const bool floats_;
+  std::vector<int64_t> sums_;  // of all ranks' inputs
   std::vector<Buffers> ranks_;
 };
 

@@ -21,7 +21,7 @@ constexpr int exit_failed = 1;     // this machine refused
 constexpr int exit_arguments = 2;  // an argument cannot be what it is
 
 struct Arguments {
-  int n = 8, root = 0, pipeline = 0;
+  int n = 8, root = 0, pipeline = 0, calls = 1;
   std::string size = "1M", message_max = "256K", topology, what_if, algorithm, trace, sweep, ranks, sizes;
   double events_max = 2e8;
   bool json = false;
@@ -64,6 +64,8 @@ OutlookQuestion question_of(const Arguments& arguments, Collective collective) {
   question.message_bytes_max = uint64_t(quantity(arguments.message_max, 'n', "--message-max"));
   question.algorithm = arguments.algorithm;
   question.pipeline = arguments.pipeline;
+  if (arguments.calls < 1 || arguments.calls > 1000) refuse(fmt::format("--calls: {} is not within 1..1000", arguments.calls));
+  question.calls = uint32_t(arguments.calls);
   question.events_max = arguments.events_max;
   if (!arguments.trace.empty()) question.trace_events_max = 200'000;
   if (question.n < 1) refuse(fmt::format("-n: {} is less than 1", question.n));
@@ -162,6 +164,8 @@ void declare(CLI::App& app, Arguments& arguments) {
     sub->add_option("--root", arguments.root, "Root of a collective that has one")->capture_default_str();
     sub->add_option("--algorithm", arguments.algorithm, "This one only");
     sub->add_option("--pipeline", arguments.pipeline, "Chunks of a pipelined algorithm; 0: the best of a few");
+    sub->add_option("--calls", arguments.calls, "Calls that follow each other: the time is one's of the last half")
+        ->capture_default_str();
     sub->add_option("--message-max", arguments.message_max, "Bytes of the largest message")->capture_default_str();
     sub->add_option("--events-max", arguments.events_max, "What needs more sends and receives is bounded, not simulated")
         ->capture_default_str();

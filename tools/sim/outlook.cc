@@ -80,6 +80,7 @@ Outlook outlook(const OutlookQuestion& question, const Fabric& fabric) {
   ForecastOptions options;
   options.bytes = question.bytes;
   options.message_bytes_max = question.message_bytes_max;
+  options.calls = question.calls;
   Outlook result;
   double best_ns = INFINITY;
   std::vector<std::pair<double, Candidate>> order;

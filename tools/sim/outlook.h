@@ -17,6 +17,7 @@ struct OutlookQuestion {
   uint64_t bytes = 1 << 20;           // of the whole buffer, all ranks' blocks together
   uint64_t message_bytes_max = 256 * 1024;
   std::string algorithm;              // "": all
+  uint32_t calls = 1;                 // that follow each other
   int pipeline = 0;                   // 0: the best of a few
   double events_max = 2e8;            // of one forecast; what would take more is only bounded
   size_t trace_events_max = 0;        // of the best one
