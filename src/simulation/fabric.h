@@ -12,8 +12,10 @@
 //   numa=2                 NUMA nodes of a host                             the receiver's number says which is taken
 //   link=100G              bits per second of a link          hop=500ns     latency of a link and what it leads to
 //   global=100G            of links between groups            socket=40GB   bytes per second between NUMA nodes
+//   down=100G              of links to hosts, where they differ from those of hosts
 //   message=, receive=     work of a sender and a receiver    latency=15us  beside that of the links
 //   byte=0.4ns             sender's work for each byte        buffer=0      bytes that a sender may be ahead of its link
+//   fan_out=0.25           part by which messages to several peers at once are slower (LinkCost::fan_out_byte_ns)
 //   cores=0                that all ranks share; 0: each has  burst=0       bytes that pass a host's link at once when it
 //                          its own                                         has rested (a token bucket)
 // What is not said is as MachineCosts has it for TCP between hosts. A file (JSON) has the same text as "fabric", or hosts,
@@ -62,6 +64,7 @@ struct FabricEnds {
   double receive_ns = 0;
   double bulk_ns = 0;
   uint64_t inline_bytes = 0;
+  double fan_out = 0;  // part of a link's time that messages to several peers at once cost more, as they share a queue
 };
 
 struct FabricGraph;

@@ -18,6 +18,9 @@ namespace {
 
 constexpr int hosts_max = 1 << 24;
 
+// As the cost model has it between hosts.
+constexpr double fan_out_default = 0.25;
+
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, sentence); }
 
 struct Suffix {
@@ -61,7 +64,7 @@ class FabricMaker {
     fabric_.text_ = text;
     fabric_.costs_ = costs;
     fabric_.network_ = {costs.network_latency_ns, costs.tcp_message_ns, costs.loopback_byte_ns, costs.tcp_receive_ns,
-                        0, 0};
+                        0, 0, fan_out_default};
     fabric_.near_ = {0, costs.shm_message_ns, costs.copy_byte_ns, costs.hop_ns, 3 * costs.hop_ns, shm_inline_bytes};
     fabric_.far_ = {0, costs.shm_message_ns, costs.copy_byte_ns, costs.far_hop_ns, 3 * costs.far_hop_ns,
                     shm_inline_bytes};
@@ -113,6 +116,7 @@ class FabricMaker {
     else if (key == "numa") fabric_.numa_ = count_of(value, what, 1, 64);
     else if (key == "cores") fabric_.shared_cores_ = count_of(value, what, 0, 4096);
     else if (key == "link") link_byte_ns_ = 8e9 / positive('b');
+    else if (key == "down") down_byte_ns_ = 8e9 / positive('b');
     else if (key == "global") global_ = true, global_byte_ns_ = 8e9 / positive('b');
     else if (key == "socket") socket_byte_ns_ = 1e9 / positive('B');
     else if (key == "hop") hop_ns_ = quantity(value, 't', what);
@@ -120,12 +124,13 @@ class FabricMaker {
     else if (key == "message") network.message_ns = quantity(value, 't', what);
     else if (key == "receive") network.receive_ns = quantity(value, 't', what);
     else if (key == "byte") network.byte_ns = quantity(value, 't', what);
+    else if (key == "fan_out") network.fan_out = quantity(value, 'n', what);
     else if (key == "buffer") fabric_.buffer_bytes_ = uint64_t(quantity(value, 'n', what));
     else if (key == "burst") fabric_.burst_bytes_ = uint64_t(quantity(value, 'n', what));
     else if (key == "oversubscription") oversubscription_ = std::max(1.0, positive('n'));
     else
-      refuse(fmt::format("fabric: \"{}\" is none of ranks, rails, numa, cores, link, global, socket, hop, latency, "
-                         "message, receive, byte, buffer, burst, oversubscription", key));
+      refuse(fmt::format("fabric: \"{}\" is none of ranks, rails, numa, cores, link, down, global, socket, hop, latency, "
+                         "message, receive, byte, fan_out, buffer, burst, oversubscription", key));
   }
 
   // --- Dimensions.
@@ -186,7 +191,7 @@ class FabricMaker {
   }
   void add_host_links() {
     add_tier("host up", size_t(fabric_.hosts_), link_byte_ns_);
-    add_tier("host down", size_t(fabric_.hosts_), link_byte_ns_);
+    add_tier("host down", size_t(fabric_.hosts_), down_byte_ns_ > 0 ? down_byte_ns_ : link_byte_ns_);
   }
   void add_tree() {
     fabric_.kind_ = Fabric::Kind::tree;
@@ -296,7 +301,7 @@ class FabricMaker {
 
   const int n_;
   Fabric fabric_;
-  double link_byte_ns_ = 0, global_byte_ns_ = 0, socket_byte_ns_ = 0;
+  double link_byte_ns_ = 0, down_byte_ns_ = 0, global_byte_ns_ = 0, socket_byte_ns_ = 0;
   bool global_ = false;
   double hop_ns_ = 500;
   double oversubscription_ = 1;

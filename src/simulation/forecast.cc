@@ -2,6 +2,7 @@
 #include "simulation/forecast.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -92,6 +93,8 @@ class Machine {
     uint32_t op = 0;
     uint32_t tile = 0;
     uint32_t waits_for = none;  // the rank whose message is missing
+    uint32_t sent_to = none;    // the last, unless a message came since
+    bool took = false;          // the message that it waits for lies before it
   };
 
   uint64_t bytes_of(const Op& op, uint32_t tile) const {
@@ -116,12 +119,21 @@ class Machine {
       const bool in_turn = op->kind == Op::Kind::send || !core_free_ns_.empty();
       if (in_turn && rank.clock_ns > queue_.now()) return queue_.push(rank.clock_ns, number);
       if (op->kind == Op::Kind::wait) {
-        const std::optional<double> arrival = arrivals_.take(number, op->peer);
-        if (!arrival) {
-          rank.waits_for = op->peer;
-          return;
+        if (!std::exchange(rank.took, false)) {
+          const std::optional<double> arrival = arrivals_.take(number, op->peer);
+          if (!arrival) {
+            rank.waits_for = op->peer;
+            return;
+          }
+          if (*arrival > rank.clock_ns) {
+            note(ForecastEvent::Kind::wait, number, op->peer, rank.clock_ns, *arrival, bytes_of_next_step(number, rank));
+            rank.clock_ns = *arrival;
+          }
+          // A core that others want too is taken when the message is there, not before.
+          rank.took = in_turn && rank.clock_ns > queue_.now();
+          if (rank.took) return queue_.push(rank.clock_ns, number);
         }
-        receive(number, op->peer, *arrival, bytes_of_next_step(number, rank));
+        receive(number, op->peer, bytes_of_next_step(number, rank));
       } else if (op->kind == Op::Kind::send) {
         send(number, *op, bytes_of(*op, rank.tile));
       } else {
@@ -150,13 +162,11 @@ class Machine {
     rank.clock_ns += ns;
   }
 
-  void receive(uint32_t number, uint32_t peer, double arrival_ns, uint64_t bytes) {
+  void receive(uint32_t number, uint32_t peer, uint64_t bytes) {
     Rank& rank = ranks_[number];
     const FabricEnds& ends = fabric_.ends(int(peer), int(number));
-    const double asked_ns = rank.clock_ns;
-    rank.clock_ns = std::max(rank.clock_ns, arrival_ns);
-    if (rank.clock_ns > asked_ns) note(ForecastEvent::Kind::wait, number, peer, asked_ns, rank.clock_ns, bytes);
     const double begin_ns = rank.clock_ns;
+    rank.sent_to = none;
     keep_busy(rank, ends.receive_ns + (bytes > ends.inline_bytes ? ends.bulk_ns : 0));
     note(ForecastEvent::Kind::receive, number, peer, begin_ns, rank.clock_ns, bytes);
     ++receives_;
@@ -178,6 +188,8 @@ class Machine {
     const FabricEnds& ends = fabric_.ends(int(number), int(op.peer));
     const double begin_ns = rank.clock_ns;
     fabric_.route(int(number), int(op.peer), path_);
+    const bool fans_out = rank.sent_to != none && rank.sent_to != op.peer;
+    rank.sent_to = op.peer;
     keep_busy(rank, ends.message_ns);
     const double work_ns = double(bytes) * ends.byte_ns;
     // The head leaves when the sender has begun on the bytes, the tail not before it has ended.
@@ -188,7 +200,8 @@ class Machine {
       const FabricTier& tier = fabric_.tiers()[hop.tier];
       // A token bucket: what the link saved while it rested passes at once.
       const double saved_ns = i == 0 ? double(fabric_.burst_bytes()) * tier.byte_ns : 0;
-      const double held_ns = double(bytes) * tier.byte_ns, turn_ns = std::max(head_ns, free_ns_[hop.link]);
+      const double share = i == 0 && fans_out ? 1 + ends.fan_out : 1;
+      const double held_ns = double(bytes) * tier.byte_ns * share, turn_ns = std::max(head_ns, free_ns_[hop.link]);
       free_ns_[hop.link] = turn_ns + held_ns;
       busy_bytes_[hop.link] += double(bytes);
       head_ns = std::max(head_ns, turn_ns - saved_ns);
