@@ -162,6 +162,17 @@ TEST(World, AgreesOnOneOfSeveralVerdicts) {
   }
 }
 
+// Messages so small and so many that no wait is long, but all of them are.
+TEST(World, EndsACallThatMovesAllTheTimeByItsDeadlineToo) {
+  Scene scene;
+  scene.message_bytes_max = 64;
+  scene.delay_ns_max = 4000;
+  scene.calls = {{Collective::all_reduce, "recursive_doubling", 1 << 20, 0, false}};
+  const WorldResult seen = play(scene);
+  EXPECT_NE(seen.verdict.find("waited 100 ms in all_reduce"), std::string::npos) << seen.verdict << seen.problem;
+  EXPECT_LT(seen.ended_at, WorldTimes::timeout_ns + 10 * ns_per_ms);
+}
+
 TEST(World, RunsAThousandRealEngines) {
   Scene scene;
   scene.n = 1024;

@@ -178,15 +178,16 @@ std::string perfetto_json(const Forecast& traced) {
   const char* separator = "";
   for (const ForecastEvent& event : traced.trace) {
     if (!std::exchange(named[event.rank], true)) {
-      text += fmt::format("{}{{\"ph\":\"M\",\"pid\":{},\"tid\":0,\"name\":\"process_name\",\"args\":{{\"name\":\"rank {}\"}}}}",
+      text += fmt::format(R"({}{{"ph":"M","pid":{},"tid":0,"name":"process_name","args":{{"name":"rank {}"}}}})",
                           separator, event.rank, event.rank);
       separator = ",\n";
     }
     constexpr std::array kinds = {"wait for", "receive from", "work", "send to"};
     const bool alone = event.kind == ForecastEvent::Kind::work;
-    text += fmt::format("{}{{\"ph\":\"X\",\"pid\":{},\"tid\":0,\"ts\":{:.3f},\"dur\":{:.3f},\"name\":\"{}{}\",\"args\":{{\"bytes\":{}}}}}",
-                        separator, event.rank, event.begin_ns / 1e3, (event.end_ns - event.begin_ns) / 1e3,
-                        kinds[size_t(event.kind)], alone ? "" : fmt::format(" {}", event.peer), event.bytes);
+    const std::string what = fmt::format("{}{}", kinds[size_t(event.kind)], alone ? "" : fmt::format(" {}", event.peer));
+    text += fmt::format(
+        R"({}{{"ph":"X","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f},"name":"{}","args":{{"bytes":{}}}}})", separator,
+        event.rank, event.begin_ns / 1e3, (event.end_ns - event.begin_ns) / 1e3, what, event.bytes);
   }
   return text + "\n]}\n";
 }

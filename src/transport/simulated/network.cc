@@ -410,7 +410,8 @@ void SimulatedNetwork::sent(Link& link) {
 void SimulatedNetwork::released(Link& link) {
   ++link.released;
   // The way back is cut: the sender never learns of it.
-  const Link* const back = links_[index_of(link.to, link.from, int(link.index / (size_t(options_.n) * size_t(options_.n))))].get();
+  const int channel = int(link.index / (size_t(options_.n) * size_t(options_.n)));
+  const Link* const back = links_[index_of(link.to, link.from, channel)].get();
   if (back != nullptr && back->lost) return;
   push(EventKind::credit, link.from, link.index, now_ + TimeNs(link.cost.latency_ns));
 }
