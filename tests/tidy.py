@@ -21,6 +21,8 @@ ARROWS = {
     "engine": {"base", "reduce", "schedule", "algorithms", "topology", "transport", "cuda_kernels"},
     "communicator": {"base", "reduce", "schedule", "algorithms", "topology", "memory", "transport", "bootstrap",
                      "cuda_kernels", "engine"},
+    "simulation": {"base", "reduce", "schedule", "algorithms", "topology", "transport", "bootstrap", "engine",
+                   "communicator"},
 }
 # Libraries whose headers stand in a folder, as rooms do.
 LIBRARIES = {"hwy", "fmt", "nlohmann", "gtest"}

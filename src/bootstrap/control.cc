@@ -371,8 +371,12 @@ void Control::finish_meeting(FrameType last_word, const Bytes& payload) {
 
 void Control::fail(Verdict verdict) noexcept {
   try {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     liveness_.fail(std::move(verdict), now_ns());
+    perform();
+    const auto wait = std::chrono::nanoseconds(std::min(decision_wait_ns_max, options_.silence_ns / 2));
+    changed_.wait_for(lock, wait, [this] { return !liveness_.waits_for_decision(); });
+    liveness_.decide();
     perform();
   } catch (const std::exception& error) {
     log_.error(error.what());

@@ -47,7 +47,8 @@ void Liveness::link_opened(int peer, TimeNs now) {
     if (left_[size_t(i)]) gone.push_back(i);
   if (!gone.empty()) send(peer, left_message(gone));
   else if (!of_start) send(peer, {std::byte(MessageType::alive)});
-  if (verdict() != nullptr) send(peer, verdict_message());
+  if (verdict() != nullptr) send(peer, message_of(MessageType::verdict, verdict_));
+  else if (waits_for_decision() && peer == decider(-1)) send(peer, message_of(MessageType::proposal, proposed_));
   repair(now);
 }
 
@@ -57,7 +58,7 @@ void Liveness::link_closed(int peer, TimeNs now) {
   const bool expected = link->second.closing || left_[size_t(peer)];
   const bool confirmed = link->second.confirmed;
   links_.erase(link);
-  if (!expected && confirmed) blame(peer, "died: its control connection closed");
+  if (!expected && confirmed) blame(peer, "died: its control connection closed", now);
   if (!expected && !confirmed && peer < rank_) suspect_[size_t(peer)] = true;  // a parent-to-be; a child comes again
   repair(now);
 }
@@ -71,7 +72,7 @@ void Liveness::link_refused(int peer, TimeNs now) {
 void Liveness::link_unreachable(int peer, TimeNs now) {
   if (dialing_ != peer) return;
   dialing_ = -1;
-  if (!left_[size_t(peer)]) blame(peer, "is unreachable: it answered no connection");
+  if (!left_[size_t(peer)]) blame(peer, "is unreachable: it answered no connection", now);
   repair(now);
 }
 
@@ -98,12 +99,15 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
       take_left(ranks, peer, now);
       return;
     }
-    case MessageType::verdict: {
+    case MessageType::verdict:
+    case MessageType::proposal: {
       Verdict verdict;
       verdict.code = Code(reader.u32());
       verdict.rank = int(reader.u32());
       verdict.sentence = reader.text();
-      if (verdict.code != Code::success) take_verdict(std::move(verdict), peer);
+      if (verdict.code == Code::success) return;
+      if (MessageType(message[0]) == MessageType::verdict) take_verdict(std::move(verdict), peer);
+      else propose(std::move(verdict), -1, now);
       return;
     }
     case MessageType::closing: {
@@ -129,17 +133,40 @@ void Liveness::tick(TimeNs now) {
     send_all(writer.take(), -1);
   }
   if (verdict() != nullptr) return;
+  if (waits_for_decision() && now - proposed_ns_ > silence_ns_) return decide();
   const std::string silence = fmt::format("is silent: no sign of life for {:.1f} s; it is stopped or unreachable",
                                           double(silence_ns_) / double(ns_per_s));
   for (const auto& [peer, link] : links_)
-    if (!left_[size_t(peer)] && now - link.heard_ns > silence_ns_) return blame(peer, silence);
+    if (!left_[size_t(peer)] && now - link.heard_ns > silence_ns_) return blame(peer, silence, now);
   for (const auto& [peer, since] : expected_)
-    if (now - since > silence_ns_) return blame(peer, silence);
+    if (now - since > silence_ns_) return blame(peer, silence, now);
 }
 
-void Liveness::fail(Verdict verdict, TimeNs) {
+void Liveness::fail(Verdict verdict, TimeNs now) {
   TUTTI_ASSERT(verdict.code != Code::success);
-  take_verdict(std::move(verdict), -1);
+  propose(std::move(verdict), -1, now);
+}
+
+void Liveness::decide() {
+  if (waits_for_decision()) take_verdict(proposed_, -1);
+}
+
+// Several ranks may find something at once: deadlines pass together. The top of the tree takes what reaches it first,
+// and what it decides floods. Who has no one above it that it can ask decides itself.
+void Liveness::propose(Verdict verdict, int blamed, TimeNs now) {
+  if (this->verdict() != nullptr) return;
+  const int above = decider(blamed);
+  if (above < 0) return take_verdict(std::move(verdict), -1);
+  if (waits_for_decision()) return;
+  proposed_ = std::move(verdict);
+  proposed_ns_ = now;
+  send(above, message_of(MessageType::proposal, proposed_));
+}
+
+// The next rank on the way to the top; -1: none but this one, or one that is blamed itself.
+int Liveness::decider(int blamed) const {
+  const int above = parent_now(rank_, true, lowest(true));
+  return above >= 0 && above != blamed && linked(above) ? above : -1;
 }
 
 void Liveness::leave(TimeNs now) {
@@ -206,12 +233,12 @@ void Liveness::close_finished_links() {
 void Liveness::take_verdict(Verdict verdict, int except) {
   if (this->verdict() != nullptr) return;
   verdict_ = std::move(verdict);
-  send_all(verdict_message(), except);
+  send_all(message_of(MessageType::verdict, verdict_), except);
   actions_.push_back({Action::Kind::publish, -1, {}});
 }
 
-void Liveness::blame(int peer, std::string_view reason) {
-  take_verdict({Code::remote_error, peer, fmt::format("{} {}", name(peer), reason)}, -1);
+void Liveness::blame(int peer, std::string_view reason, TimeNs now) {
+  propose({Code::remote_error, peer, fmt::format("{} {}", name(peer), reason)}, peer, now);
 }
 
 void Liveness::take_left(std::span<const int> ranks, int except, TimeNs now) {
@@ -243,12 +270,12 @@ Bytes Liveness::left_message(std::span<const int> ranks) const {
   return writer.take();
 }
 
-Bytes Liveness::verdict_message() const {
+Bytes Liveness::message_of(MessageType type, const Verdict& verdict) {
   ByteWriter writer;
-  writer.u8(uint8_t(MessageType::verdict));
-  writer.u32(uint32_t(verdict_.code));
-  writer.u32(uint32_t(verdict_.rank));
-  writer.text(verdict_.sentence);
+  writer.u8(uint8_t(type));
+  writer.u32(uint32_t(verdict.code));
+  writer.u32(uint32_t(verdict.rank));
+  writer.text(verdict.sentence);
   return writer.take();
 }
 

@@ -8,7 +8,10 @@
 // two ranks on a link arrive in order; a closed link delivers what was sent before its end.
 //
 // Guarantees.
-//  - The first verdict wins and never changes. A rank that takes a verdict sends it on all its links before it is
+//  - Who finds a reason to end proposes it upwards; the top of the tree, or of what is left of it, takes what reaches
+//    it first. So where several ranks find something at once, all end with one verdict. Who is above and silent is
+//    waited for no longer than silence_ns.
+//  - The first verdict that reaches a rank wins and never changes. A rank that takes a verdict sends it on all its links before it is
 //    published, so whoever ends because of it has passed it on first.
 //  - A link that closes without "left" before it is that peer's death. A dead rank's neighbours see that each by
 //    itself, so every part of the torn tree holds a witness, and all name the same rank, in the same words.
@@ -43,7 +46,7 @@ namespace tutti {
 std::string rank_list(std::span<const int> ranks);
 
 class Liveness {
-  enum class MessageType : uint8_t { alive = 1, left, verdict, closing };
+  enum class MessageType : uint8_t { alive = 1, left, verdict, closing, proposal };
 
  public:
   struct Action {
@@ -74,11 +77,14 @@ class Liveness {
   void message(int peer, std::span<const std::byte> message, TimeNs now);
   void heard(int peer, TimeNs now);  // any other byte came over the link
   void tick(TimeNs now);             // at least every tick_interval_ns()
-  void fail(Verdict verdict, TimeNs now);  // this rank's own reason
+  // This rank's own reason. Where another rank is asked to decide, verdict() follows later.
+  void fail(Verdict verdict, TimeNs now);
+  void decide();  // waits no longer for who was asked: what was proposed is the verdict
   void leave(TimeNs now);                  // this rank calls no more; it goes on relaying while its links are open
 
   // --- What follows.
   std::vector<Action> take_actions();
+  bool waits_for_decision() const noexcept { return verdict() == nullptr && proposed_.code != Code::success; }
   const Verdict* verdict() const noexcept { return verdict_.code == Code::success ? nullptr : &verdict_; }
   bool has_left(int rank) const { return left_[size_t(rank)]; }
   bool linked(int peer) const { return links_.contains(peer); }
@@ -107,12 +113,14 @@ class Liveness {
   void repair(TimeNs now);
   void close_finished_links();
   void take_verdict(Verdict verdict, int except);
-  void blame(int peer, std::string_view reason);
+  void propose(Verdict verdict, int blamed, TimeNs now);
+  int decider(int blamed) const;
+  void blame(int peer, std::string_view reason, TimeNs now);
   void take_left(std::span<const int> ranks, int except, TimeNs now);
   void send(int peer, Bytes message);
   void send_all(const Bytes& message, int except);
   Bytes left_message(std::span<const int> ranks) const;
-  Bytes verdict_message() const;
+  static Bytes message_of(MessageType type, const Verdict& verdict);
 
   const int rank_;
   const int size_;
@@ -127,6 +135,8 @@ class Liveness {
   int dialing_ = -1;
   bool any_left_ = false;
   Verdict verdict_;                  // code success: none
+  Verdict proposed_;                 // what the ranks above were asked to decide; code success: nothing
+  TimeNs proposed_ns_ = 0;
   std::vector<Action> actions_;
 };
 

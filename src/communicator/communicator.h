@@ -107,6 +107,17 @@ class Communicator {
  public:
   // Joins; blocks until all ranks have. Throws Error.
   static std::unique_ptr<Communicator> join(const JobId& id, int rank, int size, const CommunicatorOptions& options);
+  // Over links that are there already: nothing is discovered, measured or agreed on. Where ranks are simulated.
+  struct Given {
+    Links links;    // channels + 1, the last one point to point's
+    int channels = 1;
+    CostModel costs;
+    std::vector<int> host_of;
+    PatiencePolicy patience;
+    bool point_to_point = true;
+  };
+  static std::unique_ptr<Communicator> over(std::unique_ptr<Bootstrap> bootstrap, Given given,
+                                            const CommunicatorOptions& options);
   ~Communicator();
 
   // --- New communicators from this one, in regroup.cc; collective over its ranks, blocking, one thread at a time.
@@ -222,6 +233,8 @@ class Communicator {
 
  private:
   Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log);
+  Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, const CommunicatorOptions& options);
+  void make_engine(PlannerOptions planner, bool point_to_point);
   void make_transports(const CommunicatorOptions& options);
   void measure_link_speeds(const std::vector<std::string>& networks);
   void make_planner(const CommunicatorOptions& options);

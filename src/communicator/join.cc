@@ -275,16 +275,50 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   planner.forced = options.algorithm;
   planner.log = &log_;
   planner.schedules = *options_.schedules;
-  planner_ = std::make_unique<Planner>(std::move(planner));
-  engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_);
-  for (int peer = 0; peer < size_; ++peer) {
-    send_plans_.push_back(point_to_point_plan(peer, true));
-    recv_plans_.push_back(point_to_point_plan(peer, false));
-  }
+  make_engine(std::move(planner), true);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),
                         message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));
+}
+
+void Communicator::make_engine(PlannerOptions planner, bool point_to_point) {
+  planner_ = std::make_unique<Planner>(std::move(planner));
+  engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_);
+  for (int peer = 0; point_to_point && peer < size_; ++peer) {
+    send_plans_.push_back(point_to_point_plan(peer, true));
+    recv_plans_.push_back(point_to_point_plan(peer, false));
+  }
+}
+
+std::unique_ptr<Communicator> Communicator::over(std::unique_ptr<Bootstrap> bootstrap, Given given,
+                                                 const CommunicatorOptions& options) {
+  return std::unique_ptr<Communicator>(new Communicator(std::move(bootstrap), std::move(given), options));
+}
+
+Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, const CommunicatorOptions& options)
+    : log_(fmt::format("rank {} of {}", bootstrap->rank(), bootstrap->size())),
+      options_(options),
+      recorder_(std::make_unique<FlightRecorder>(FlightRecorderOptions{})),
+      bootstrap_(std::move(bootstrap)),
+      verdict_(bootstrap_->verdict_cell()),
+      rank_(bootstrap_->rank()),
+      size_(bootstrap_->size()),
+      timeout_ns_(options.timeout_ms * ns_per_ms),
+      links_(std::move(given.links)),
+      channels_(given.channels),
+      message_bytes_max_(links_.message_bytes_max),
+      patience_(given.patience) {
+  bootstrap_->on_verdict([this] { doorbell_.ring(); });
+  PlannerOptions planner;
+  planner.rank = rank_;
+  planner.n = size_;
+  planner.costs = std::move(given.costs);
+  planner.host_of = std::move(given.host_of);
+  planner.message_bytes_max = message_bytes_max_;
+  planner.forced = options.algorithm;
+  planner.log = &log_;
+  make_engine(std::move(planner), given.point_to_point);
 }
 
 }  // namespace tutti

@@ -53,9 +53,11 @@ void take(Links& links, std::unique_ptr<Transport> transport, int channels) {
 
 void settle_broken_link(Bootstrap& bootstrap, const Links& links, int peer, const Fault& fault,
                         std::string_view of_what) noexcept {
-  constexpr TimeNs verdict_grace_ns = 500 * ns_per_ms;
-  for (const TimeNs start = now_ns(); bootstrap.verdict() == nullptr && now_ns() - start < verdict_grace_ns;)
-    ::sched_yield();
+  const auto now = [&] { return links.clock == nullptr ? now_ns() : links.clock->now(); };
+  for (const TimeNs start = now(); bootstrap.verdict() == nullptr && now() - start < links.grace_ns;) {
+    if (links.clock == nullptr) ::sched_yield();
+    else links.clock->yield();
+  }
   if (bootstrap.verdict() != nullptr) return;
   try {
     const char* const reason = fault.kind == FaultKind::closed   ? "was closed by the other side"
@@ -74,6 +76,7 @@ void check_transports(const std::string& list) { parse_transports(list); }
 Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& doorbell) {
   const AllowedTransports allowed = parse_transports(options.transports);
   Links links;
+  links.grace_ns = std::min(links.grace_ns, options.timeout_ns / 2);
   links.endpoints.assign(size_t(options.channels) * size_t(bootstrap.size()), nullptr);
   links.names.assign(size_t(bootstrap.size()), nullptr);
   links.names[size_t(bootstrap.rank())] = "self";

@@ -23,6 +23,8 @@ struct Links {
   std::vector<Endpoint*> endpoints;  // [channel * size + peer]; null for the rank itself
   std::vector<const char*> names;    // of the transport that reaches each rank: "self", "shm", "tcp"
   size_t message_bytes_max = ~size_t{0};  // of this rank's transports; others' may be less
+  Clock* clock = nullptr;            // null: the machine's
+  TimeNs grace_ns = 500 * ns_per_ms;  // how long a broken link waits for the control plane to say who died
 };
 
 // Collective. doorbell outlives the links. Throws Error: invalid_argument (a transport that is none), invalid_usage (no

@@ -13,6 +13,7 @@ namespace tutti {
 struct PatiencePolicy {
   TimeNs spin_ns = 20 * ns_per_us;    // 0: yield at once (more ranks than cores)
   TimeNs yield_ns = 500 * ns_per_us;  // after spinning
+  Clock* clock = nullptr;             // null: the machine's
 };
 
 // crowded: more ranks than cores, so somebody else has work to do: yield from the start.
@@ -33,7 +34,7 @@ class Patience {
   // After a look that found nothing: relaxes the core, or gives it away, or says that it is time to sleep.
   Next next() noexcept {
     if (policy_->spin_ns == 0 || phase_ == Phase::yielding) {
-      if (phase_ != Phase::sleeping) ::sched_yield();
+      if (phase_ != Phase::sleeping) yield();
     } else {
       cpu_relax();
     }
@@ -50,14 +51,20 @@ class Patience {
   // Time since this wait's first clock reading (some µs after its start).
   TimeNs waited_ns() const noexcept { return start_ns_ == 0 ? 0 : last_ns_ - start_ns_; }
   // After a sleep.
-  void woke() noexcept { last_ns_ = now_ns(); }
+  void woke() noexcept { last_ns_ = now(); }
 
  private:
   enum class Phase : uint8_t { spinning, yielding, sleeping };
   static constexpr uint32_t rounds_per_clock = 64;
 
+  TimeNs now() const noexcept { return policy_->clock == nullptr ? now_ns() : policy_->clock->now(); }
+  void yield() const noexcept {
+    if (policy_->clock == nullptr) ::sched_yield();
+    else policy_->clock->yield();
+  }
+
   void advance() noexcept {
-    last_ns_ = now_ns();
+    last_ns_ = now();
     if (start_ns_ == 0) start_ns_ = last_ns_;
     if (idle_since_ns_ == 0) idle_since_ns_ = last_ns_;
     const TimeNs waited = last_ns_ - idle_since_ns_;

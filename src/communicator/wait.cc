@@ -10,7 +10,9 @@ void sleep_on(std::span<Communicator* const> members, int timeout_ms) noexcept {
   for (Communicator* member : members) n += member->poll_fds(std::span(fds).subspan(n));
   // More descriptors than fit: sleep briefly, so that none is overlooked for long.
   const bool all_fit = n < fds_max;
-  ::poll(fds.data(), nfds_t(n), all_fit ? timeout_ms : 1);
+  Clock* const clock = members[0]->patience().clock;
+  if (clock == nullptr) ::poll(fds.data(), nfds_t(n), all_fit ? timeout_ms : 1);
+  else clock->sleep(fds.data(), n, all_fit ? timeout_ms : 1);
 }
 
 }  // namespace tutti

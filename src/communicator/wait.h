@@ -38,7 +38,8 @@ WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Loo
     last_position = now_at;
     for (const Communicator* member : members)
       if (member->failure() != nullptr) return WaitResult::failed;
-    if (patience.next() == Patience::Next::look) continue;
+    // What moves again and again, and never long enough rests to sleep, has a deadline too.
+    if (patience.next() == Patience::Next::look && patience.waited_ns() < timeout_ns()) continue;
     const TimeNs left_ns = timeout_ns() - patience.waited_ns();
     if (left_ns <= 0) return WaitResult::expired;
     for (Communicator* member : members) member->arm();

@@ -206,6 +206,45 @@ TEST_P(LivenessOf, TheFirstVerdictReachesAllAndStays) {
 }
 
 // Ranks leave one after another, in a random order and at random times, and their processes end.
+// Deadlines pass together, and a broken link has two ends.
+TEST_P(LivenessOf, SeveralReasonsAtOnceEndInOneVerdict) {
+  for (unsigned seed = 0; seed < seeds; ++seed) {
+    Network network(GetParam(), seed);
+    for (int rank = int(seed % 2); rank < network.size(); rank += 1 + int(seed % 3))
+      network.fail(rank, {Code::timeout, -1, fmt::format("rank {} has waited", rank)});
+    network.run(silence_ns / 4);
+    if (network.size() == 1 && seed % 2 == 1) continue;  // nobody found anything
+    for (int rank = 0; rank < network.size(); ++rank) {
+      ASSERT_NE(network[rank].verdict(), nullptr) << "rank " << rank << " seed " << seed;
+      EXPECT_EQ(network[rank].verdict()->sentence, network[0].verdict()->sentence) << "rank " << rank << " seed " << seed;
+    }
+  }
+}
+
+TEST_P(LivenessOf, WhoIsAboveAndSilentIsNotWaitedForLong) {
+  for (int stopped = 0; stopped + 1 < GetParam(); ++stopped) {
+    Network network(GetParam(), unsigned(stopped));
+    network.stop(stopped);
+    network.fail(GetParam() - 1, {Code::timeout, -1, "the last rank has waited"});
+    network.run(2 * silence_ns);
+    for (int rank = 0; rank < network.size(); ++rank)
+      EXPECT_TRUE(rank == stopped || network[rank].verdict() != nullptr) << rank << " while " << stopped << " is stopped";
+  }
+}
+
+TEST(Liveness, WhoCannotWaitForTheRanksAboveDecidesItself) {
+  Liveness child(1, 2, silence_ns, 0);
+  child.link_opened(0, 0);
+  child.fail({Code::aborted, -1, "enough"}, 0);
+  EXPECT_TRUE(child.waits_for_decision());
+  EXPECT_EQ(child.verdict(), nullptr);
+  child.decide();
+  EXPECT_FALSE(child.waits_for_decision());
+  ASSERT_NE(child.verdict(), nullptr);
+  EXPECT_EQ(child.verdict()->sentence, "enough");
+  child.decide();  // nothing more
+}
+
 TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
   for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);

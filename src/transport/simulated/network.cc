@@ -2,7 +2,10 @@
 #include "transport/simulated/network.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,6 +23,8 @@ struct Message {
   size_t bytes = 0;
   uint64_t signature = 0;
   TimeNs readable_at = 0;
+  uint64_t number = 0;    // of the message on its link
+  uint64_t checksum = 0;  // of what was sent
   const std::byte* lent = nullptr;  // not null: the message lies there, and is looked at as late as can be
 
   const std::byte* readable() { return lent != nullptr ? lent : data(); }
@@ -31,20 +36,45 @@ struct Message {
   }
 };
 
+constexpr TimeNs never = std::numeric_limits<TimeNs>::max();
+
+// FNV-1a, eight bytes at a time.
+uint64_t checksum_of(const std::byte* data, size_t bytes) {
+  uint64_t sum = 0xcbf29ce484222325u ^ bytes;
+  for (size_t at = 0; at < bytes; at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, data + at, std::min<size_t>(8, bytes - at));
+    sum = (sum ^ word) * 0x100000001b3u;
+    sum ^= sum >> 29;
+  }
+  return sum;
+}
+
 }  // namespace
+
+// A message that comes once more.
+struct SimulatedNetwork::Duplicate {
+  size_t link;
+  Message message;
+};
 
 struct SimulatedNetwork::Link {
   int from, to;
+  size_t index;
   SimulatedLink cost;
   std::vector<Message> slots;
   uint64_t sent = 0;      // messages; the next is written to slot sent % slots
   uint64_t released = 0;  // messages; the next is read from slot released % slots
+  uint64_t credited = 0;  // of those, what the sender knows of
+  bool lost = false;      // nothing that is sent from now on arrives
+  TimeNs closed_at = never;  // when both sides learn that it is cut
+  SimulatedNoise noise;
   bool revoked = false;     // what was lent is worth nothing
   uint64_t lent_until = 0;  // nothing is lent once so many are released
   TimeNs last_readable_at = 0;
 
-  bool returned() const { return released >= lent_until; }
-  bool full() const { return sent - released == slots.size(); }
+  bool returned() const { return credited >= lent_until; }
+  bool full() const { return sent - credited >= slots.size(); }
   bool empty() const { return sent == released; }
   Message& writing() { return slots[sent % slots.size()]; }
   Message& reading() { return slots[released % slots.size()]; }
@@ -68,7 +98,7 @@ class SimulatedEndpoint final : public Endpoint {
     const size_t amount = stumbles ? size_t(network_.random_.below(left + 1)) : left;
     if (amount > 0) std::memcpy(message.data() + bytes_done, data + bytes_done, amount);
     bytes_done += amount;
-    if (stumbles) return Status::again;
+    if (stumbles && !network_.makes(SimulatedMistake::short_send_as_whole)) return Status::again;
     commit(bytes, signature);
     return Status::done;
   }
@@ -104,10 +134,11 @@ class SimulatedEndpoint final : public Endpoint {
     out_.writing().bytes = bytes;
     out_.writing().signature = signature;
     network_.sent(out_);
+    network_.interrupt(rank_);
   }
 
   Status flush() noexcept override {
-    if (out_.returned()) return Status::done;
+    if (out_.returned() || network_.makes(SimulatedMistake::lent_returned_early)) return Status::done;
     return may_wait() ? Status::again : Status::failed;
   }
   bool stages() const noexcept override { return false; }
@@ -118,7 +149,7 @@ class SimulatedEndpoint final : public Endpoint {
     const bool stumbles = network_.stumbles(rank_);
     const size_t left = bytes - bytes_done;
     const size_t amount = stumbles ? size_t(network_.random_.below(left + 1)) : left;
-    if (amount > 0) std::memcpy(data + bytes_done, in_.reading().readable() + bytes_done, amount);
+    if (amount > 0) std::memcpy(data + bytes_done, taken().readable() + bytes_done, amount);
     bytes_done += amount;
     if (stumbles) return Status::again;
     return release();
@@ -130,17 +161,21 @@ class SimulatedEndpoint final : public Endpoint {
       if (status != Status::done) return status;
       if (network_.stumbles(rank_)) return Status::again;
       viewed_ = true;
+      if (network_.makes(SimulatedMistake::slot_reused_early)) network_.released(in_);
     }
-    data = in_.reading().readable();
+    data = (network_.makes(SimulatedMistake::slot_reused_early) ? last_taken() : taken()).readable();
+    network_.interrupt(rank_);
     return Status::done;
   }
 
   Status release() noexcept override {
-    viewed_ = false;
+    [[maybe_unused]] const bool was_viewed = std::exchange(viewed_, false);
     if (in_.revoked && in_.reading().lent != nullptr) {
       fault_.kind = FaultKind::closed;
       return Status::failed;
     }
+    if (was_viewed && network_.makes(SimulatedMistake::slot_reused_early)) return Status::done;
+    taken().readable_at = never;
     network_.released(in_);
     return Status::done;
   }
@@ -148,23 +183,44 @@ class SimulatedEndpoint final : public Endpoint {
   const Fault& fault() const noexcept override { return fault_; }
 
  private:
-  bool may_send() noexcept { return may_wait() && !out_.full(); }
+  bool may_send() noexcept {
+    network_.enter(rank_);
+    return may_wait() && !out_.full();
+  }
   // For the peer to release what was sent to it.
   bool may_wait() noexcept {
-    if (fault_.kind == FaultKind::none && network_.state_[size_t(peer_)].closed) fault_.kind = FaultKind::closed;
+    if (fault_.kind == FaultKind::none && closed()) fault_.kind = FaultKind::closed;
     return fault_.kind == FaultKind::none;
   }
+  bool closed() const noexcept {
+    return network_.state_[size_t(peer_)].closed || out_.closed_at <= network_.now_;
+  }
+
+  // The message that is to be read now.
+  Message& taken() noexcept {
+    if (!network_.makes(SimulatedMistake::reorder_not_handled)) return in_.reading();
+    return *std::min_element(in_.slots.begin(), in_.slots.end(),
+                             [](const Message& a, const Message& b) { return a.readable_at < b.readable_at; });
+  }
+  Message& last_taken() noexcept { return in_.slots[(in_.released - 1) % in_.slots.size()]; }
 
   Status arrived(size_t bytes, uint64_t signature) noexcept {
+    network_.enter(rank_);
     if (fault_.kind != FaultKind::none) return Status::failed;
-    if (in_.empty()) {
-      if (!network_.state_[size_t(peer_)].closed) return Status::again;
+    if (in_.empty() || taken().readable_at > network_.now_) {
+      const bool nothing_more = in_.empty() || in_.closed_at <= network_.now_;
+      if (!nothing_more || !closed()) return Status::again;
       fault_.kind = FaultKind::closed;
       return Status::failed;
     }
-    const Message& message = in_.reading();
-    if (message.readable_at > network_.now_) return Status::again;
-    if (message.bytes == bytes && message.signature == signature) return Status::done;
+    Message& message = taken();
+    if (network_.options_.checksums && message.lent == nullptr && !network_.makes(SimulatedMistake::flip_not_noticed) &&
+        checksum_of(message.data(), message.bytes) != message.checksum) {
+      fault_ = {FaultKind::system, EBADMSG};
+      return Status::failed;
+    }
+    const bool same = message.signature == signature || network_.makes(SimulatedMistake::signature_not_compared);
+    if (message.bytes == bytes && same) return Status::done;
     fault_ = {FaultKind::mismatch, 0, message.signature, message.bytes};
     return Status::failed;
   }
@@ -194,8 +250,11 @@ class SimulatedTransport final : public Transport {
   size_t message_bytes_max() const noexcept override { return network_.options_.message_bytes_max; }
 
   void progress() noexcept override {}
-  void arm() noexcept override {}
-  void disarm() noexcept override {}
+  void arm() noexcept override {
+    network_.state_[size_t(rank_)].armed = true;
+    network_.interrupt(rank_);
+  }
+  void disarm() noexcept override { network_.state_[size_t(rank_)].armed = false; }
   size_t poll_fds(std::span<pollfd>) noexcept override { return 0; }
 
  private:
@@ -225,6 +284,16 @@ std::optional<SimulatedEvent> SimulatedNetwork::next() {
     events_.pop();
     now_ = std::max(now_, event.time);
     if (event.kind == EventKind::driver) return SimulatedEvent{now_, -1, event.argument};
+    if (event.kind == EventKind::duplicate) {
+      repeat(duplicates_[event.argument]);
+      continue;
+    }
+    if (event.kind == EventKind::credit) {
+      Link& link = link_at(event.argument);
+      const bool was_awaited = link.full() || !link.returned();
+      ++link.credited;
+      if (!was_awaited) continue;
+    }
     RankState& state = state_[size_t(event.rank)];
     if (event.kind == EventKind::closed) {
       state.closed = true;
@@ -262,13 +331,47 @@ void SimulatedNetwork::resume(int rank) {
 }
 
 SimulatedNetwork::Link& SimulatedNetwork::link(int from, int to, int channel) {
-  const size_t n = size_t(options_.n);
-  std::unique_ptr<Link>& place = links_[(size_t(channel) * n + size_t(from)) * n + size_t(to)];
+  const size_t index = index_of(from, to, channel);
+  std::unique_ptr<Link>& place = links_[index];
   if (place == nullptr) {
     const SimulatedLink cost = options_.link_of ? options_.link_of(from, to) : options_.link;
-    place = std::make_unique<Link>(Link{from, to, cost, std::vector<Message>(size_t(options_.slots))});
+    place = std::make_unique<Link>(Link{from, to, index, cost, std::vector<Message>(size_t(options_.slots))});
+    for (Message& message : place->slots) message.readable_at = never;
   }
   return *place;
+}
+
+void SimulatedNetwork::cut(int from, int to, bool both, TimeNs close_after) {
+  for (int channel = 0; channel < options_.channels; ++channel) {
+    Link &there = link(from, to, channel), &back = link(to, from, channel);
+    there.lost = true;
+    back.lost |= both;
+    if (close_after >= 0) there.closed_at = back.closed_at = now_ + close_after;
+  }
+  if (close_after < 0) return;
+  wake(from, now_ + close_after);
+  wake(to, now_ + close_after);
+}
+
+void SimulatedNetwork::disturb(int from, int to, const SimulatedNoise& noise) {
+  for (int channel = 0; channel < options_.channels; ++channel) link(from, to, channel).noise = noise;
+}
+
+size_t SimulatedNetwork::messages_left() const {
+  size_t left = 0;
+  for (const std::unique_ptr<Link>& link : links_)
+    if (link != nullptr) left += link->sent - link->released;
+  return left;
+}
+
+// Real transports know by its number that it has been there; a mistaken one writes it where it once belonged.
+void SimulatedNetwork::repeat(const Duplicate& duplicate) {
+  Link& link = link_at(duplicate.link);
+  if (!makes(SimulatedMistake::duplicate_not_dropped)) return;
+  Message& slot = link.slots[duplicate.message.number % link.slots.size()];
+  slot = duplicate.message;
+  slot.readable_at = now_;
+  wake(link.to, now_);
 }
 
 void SimulatedNetwork::push(EventKind kind, int rank, uint64_t argument, TimeNs at) {
@@ -280,18 +383,37 @@ void SimulatedNetwork::sent(Link& link) {
   Message& message = link.writing();
   sender.busy_until = std::max(sender.busy_until, now_) +
                       TimeNs(link.cost.message_ns + double(message.bytes) * link.cost.byte_ns);
-  const TimeNs delay = options_.delay_ns_max > 0 ? random_.between(0, options_.delay_ns_max) : 0;
-  // In order: a message never overtakes the one before it.
-  message.readable_at = std::max(link.last_readable_at, sender.busy_until + TimeNs(link.cost.latency_ns) + delay);
-  link.last_readable_at = message.readable_at;
-  ++link.sent;
+  const TimeNs delay_ns_max = std::max(options_.delay_ns_max, link.noise.delay_ns_max);
+  const TimeNs delay = delay_ns_max > 0 ? random_.between(0, delay_ns_max) : 0;
+  const TimeNs on_its_own = sender.busy_until + TimeNs(link.cost.latency_ns) + delay;
+  // In order: a message never overtakes the one before it, unless the link is disturbed.
+  const bool overtakes = link.noise.reorder > 0 && random_.chance(link.noise.reorder);
+  message.readable_at = overtakes ? on_its_own : std::max(link.last_readable_at, on_its_own);
+  link.last_readable_at = std::max(link.last_readable_at, message.readable_at);
+  message.number = link.sent++;
+  if (options_.checksums && message.lent == nullptr) message.checksum = checksum_of(message.data(), message.bytes);
+  if (link.noise.flip > 0 && message.lent == nullptr && message.bytes > 0 && random_.chance(link.noise.flip))
+    message.data()[random_.below(message.bytes)] ^= std::byte(1u << random_.below(8));
+  if (link.lost) {
+    message.readable_at = never;
+    return;
+  }
+  if (link.noise.duplicate > 0 && message.lent == nullptr && random_.chance(link.noise.duplicate)) {
+    duplicates_.push_back({link.index, message});
+    push(EventKind::duplicate, -1, duplicates_.size() - 1, message.readable_at + 1 + TimeNs(random_.below(20'000)));
+  }
   wake(link.to, message.readable_at);
+  // Who overtook is there already when its turn comes.
+  if (overtakes) wake(link.to, link.last_readable_at);
 }
 
 void SimulatedNetwork::released(Link& link) {
-  const bool was_awaited = link.full() || !link.returned();
   ++link.released;
-  if (was_awaited) wake(link.from, now_ + TimeNs(link.cost.latency_ns));
+  // The way back is cut: the sender never learns of it.
+  const int channel = int(link.index / (size_t(options_.n) * size_t(options_.n)));
+  const Link* const back = links_[index_of(link.to, link.from, channel)].get();
+  if (back != nullptr && back->lost) return;
+  push(EventKind::credit, link.from, link.index, now_ + TimeNs(link.cost.latency_ns));
 }
 
 bool SimulatedNetwork::stumbles(int rank) {

@@ -1,0 +1,205 @@
+// Scenes: making, writing, reading and shrinking them.
+#include "simulation/scene.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "algorithms/catalog.h"
+#include "base/error.h"
+#include "schedule/collective.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::array<std::string_view, scene_fault_kinds> fault_names = {
+    "death", "silent_death", "stop",  "pause",     "slow",    "mismatch", "link_cut",
+    "link_lost", "one_way_loss", "delay", "duplicate", "reorder", "bit_flip", "allocation"};
+
+constexpr int ranks_max = 4096;
+constexpr size_t count_max = 1 << 20;
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, "scene: " + sentence); }
+
+Collective planned_collective(std::string_view text) {
+  for (const Collective collective : planned_collectives)
+    if (name(collective) == text) return collective;
+  refuse(fmt::format("\"{}\" is no collective", text));
+}
+
+SceneFaultKind fault_named(std::string_view text) {
+  const auto found = std::find(fault_names.begin(), fault_names.end(), text);
+  if (found == fault_names.end()) refuse(fmt::format("\"{}\" is no fault", text));
+  return SceneFaultKind(found - fault_names.begin());
+}
+
+SceneCall random_call(Random& random, int n) {
+  SceneCall call;
+  // Pipelined ones are priced first, which takes longer than the run.
+  const Algorithm* algorithm = nullptr;
+  do algorithm = &catalog()[random.below(catalog().size())];
+  while (algorithm->pipelined);
+  call.collective = algorithm->collective;
+  call.algorithm = algorithm->name;
+  call.root = meaning(call.collective).rooted ? int(random.below(uint64_t(n))) : 0;
+  call.in_place = random.chance(0.3);
+  call.count = random.chance(0.2) ? random.below(3) : random.below(3000);
+  return call;
+}
+
+}  // namespace
+
+std::string_view name(SceneFaultKind kind) { return fault_names[size_t(kind)]; }
+
+Scene scene_of(uint64_t seed) {
+  Random random(seed * 2 + 1);
+  Scene scene;
+  scene.seed = seed;
+  scene.n = int(random.between(2, random.chance(0.1) ? 24 : 9));
+  scene.channels = int(random.between(1, 2));
+  scene.slots = int(random.between(2, 3));
+  scene.message_bytes_max = size_t{512} << random.below(4);
+  scene.short_probability = random.chance(0.5) ? 0.1 : 0;
+  scene.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
+  scene.crowded = random.chance(0.5);
+  for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n));
+  if (random.chance(0.1)) return scene;
+  SceneFault fault;
+  fault.kind = SceneFaultKind(random.below(scene_fault_kinds));
+  fault.rank = int(random.below(uint64_t(scene.n)));
+  fault.peer = (fault.rank + int(random.between(1, scene.n - 1))) % scene.n;
+  fault.at = TimeNs(random.below(uint64_t{1} << random.between(8, 19)));
+  // A broadcast's root learns of nothing: it may be ok with another count. Nor does who sends or receives nothing.
+  if (fault.kind == SceneFaultKind::mismatch) scene.calls[0] = {Collective::all_reduce, "ring", 100, 0, false};
+  scene.faults.push_back(fault);
+  return scene;
+}
+
+std::string to_text(const Scene& scene) {
+  nlohmann::ordered_json json;
+  json["seed"] = scene.seed;
+  json["n"] = scene.n;
+  json["channels"] = scene.channels;
+  json["slots"] = scene.slots;
+  json["message_bytes_max"] = scene.message_bytes_max;
+  json["short"] = scene.short_probability;
+  json["delay_ns"] = scene.delay_ns_max;
+  json["crowded"] = scene.crowded;
+  if (scene.transport_mistake != SimulatedMistake::none) json["transport_mistake"] = int(scene.transport_mistake);
+  if (scene.mistake != SceneMistake::none) json["mistake"] = int(scene.mistake);
+  for (const SceneCall& call : scene.calls)
+    json["calls"].push_back({{"call", name(call.collective)}, {"algorithm", call.algorithm}, {"count", call.count},
+                             {"root", call.root}, {"in_place", call.in_place}});
+  for (const SceneFault& fault : scene.faults)
+    json["faults"].push_back(
+        {{"kind", name(fault.kind)}, {"rank", fault.rank}, {"peer", fault.peer}, {"at_ns", fault.at}});
+  return json.dump();
+}
+
+Scene parse_scene(std::string_view text) {
+  Scene scene;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    scene.seed = json.value("seed", uint64_t{0});
+    scene.n = json.at("n");
+    scene.channels = json.value("channels", 1);
+    scene.slots = json.value("slots", 2);
+    scene.message_bytes_max = json.value("message_bytes_max", size_t{4096});
+    scene.short_probability = json.value("short", 0.0);
+    scene.delay_ns_max = json.value("delay_ns", TimeNs{0});
+    scene.crowded = json.value("crowded", false);
+    scene.transport_mistake = SimulatedMistake(json.value("transport_mistake", 0));
+    scene.mistake = SceneMistake(json.value("mistake", 0));
+    for (const nlohmann::json& entry : json.at("calls")) {
+      const Collective collective = planned_collective(entry.at("call").get<std::string>());
+      const Algorithm* algorithm = find_algorithm(collective, entry.at("algorithm").get<std::string>());
+      if (algorithm == nullptr) refuse(fmt::format("{} has no algorithm {}", name(collective), entry.at("algorithm").dump()));
+      scene.calls.push_back({collective, algorithm->name, entry.at("count"), entry.value("root", 0),
+                             entry.value("in_place", false)});
+    }
+    for (const nlohmann::json& entry : json.value("faults", nlohmann::json::array()))
+      scene.faults.push_back({fault_named(entry.at("kind").get<std::string>()), entry.at("rank"),
+                              entry.value("peer", 0), entry.value("at_ns", TimeNs{0})});
+  } catch (const nlohmann::json::exception& error) {
+    refuse(error.what());
+  }
+  const auto is_rank = [&](int rank) { return rank >= 0 && rank < scene.n; };
+  if (scene.n < 2 || scene.n > ranks_max) refuse(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
+  if (scene.channels < 1 || scene.channels > 4) refuse(fmt::format("channels is {}, not within 1..4", scene.channels));
+  if (scene.slots < 2 || scene.slots > 64) refuse(fmt::format("slots is {}, not within 2..64", scene.slots));
+  if (scene.message_bytes_max < 64) refuse(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));
+  if (scene.calls.empty()) refuse("there are no calls");
+  for (const SceneCall& call : scene.calls) {
+    if (!is_rank(call.root)) refuse(fmt::format("root {} is no rank of {}", call.root, scene.n));
+    if (call.count > count_max) refuse(fmt::format("count is {}, more than {}", call.count, count_max));
+  }
+  for (const SceneFault& fault : scene.faults)
+    if (!is_rank(fault.rank) || !is_rank(fault.peer) || fault.at < 0)
+      refuse(fmt::format("fault {} of rank {} and {} at {} cannot be", name(fault.kind), fault.rank, fault.peer, fault.at));
+  return scene;
+}
+
+namespace {
+
+// The scene among fewer ranks; false where it cannot be.
+bool reduce_ranks(Scene& scene, int n) {
+  if (n < 2 || n >= scene.n) return false;
+  scene.n = n;
+  for (SceneCall& call : scene.calls) call.root %= n;
+  for (SceneFault& fault : scene.faults) {
+    fault.rank %= n;
+    fault.peer %= n;
+    if (fault.peer == fault.rank) fault.peer = (fault.rank + 1) % n;
+  }
+  return true;
+}
+
+// All scenes that are one step simpler.
+std::vector<Scene> simpler(const Scene& scene) {
+  std::vector<Scene> all;
+  const auto add = [&](auto change) {
+    Scene one = scene;
+    change(one);
+    if (to_text(one) != to_text(scene)) all.push_back(std::move(one));
+  };
+  for (size_t i = 0; scene.calls.size() > 1 && i < scene.calls.size(); ++i)
+    add([&](Scene& s) { s.calls.erase(s.calls.begin() + long(i)); });
+  for (size_t i = 0; i < scene.faults.size(); ++i) add([&](Scene& s) { s.faults.erase(s.faults.begin() + long(i)); });
+  for (const int n : {2, scene.n / 2, scene.n - 1}) {
+    Scene one = scene;
+    if (reduce_ranks(one, n)) all.push_back(std::move(one));
+  }
+  for (size_t i = 0; i < scene.calls.size(); ++i) {
+    for (const size_t count : {size_t{1}, scene.calls[i].count / 2})
+      if (count < scene.calls[i].count) add([&](Scene& s) { s.calls[i].count = count; });
+    add([&](Scene& s) { s.calls[i].in_place = false; });
+  }
+  add([](Scene& s) { s.channels = 1; });
+  add([](Scene& s) { s.slots = 2; });
+  add([](Scene& s) { s.short_probability = 0; });
+  add([](Scene& s) { s.delay_ns_max = 0; });
+  add([](Scene& s) { s.crowded = false; });
+  return all;
+}
+
+}  // namespace
+
+Scene shrunk(Scene scene, const std::function<std::string(const Scene&)>& fails) {
+  constexpr int runs_max = 2000;
+  int runs = 0;
+  for (bool smaller = true; smaller && runs < runs_max;) {
+    smaller = false;
+    for (const Scene& candidate : simpler(scene)) {
+      if (++runs > runs_max) break;
+      if (fails(candidate).empty()) continue;
+      scene = candidate;
+      smaller = true;
+      break;
+    }
+  }
+  return scene;
+}
+
+}  // namespace tutti

@@ -1,0 +1,43 @@
+// Scenes as text.
+#include "simulation/scene.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace tutti {
+namespace {
+
+TEST(Scenes, AreReadAsTheyWereWritten) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const std::string text = to_text(scene_of(seed));
+    EXPECT_EQ(to_text(parse_scene(text)), text);
+  }
+}
+
+TEST(Scenes, RefuseWhatCannotBe) {
+  const auto refused = [](const std::string& text) {
+    try {
+      parse_scene(text);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  EXPECT_EQ(refused(R"({"n":1,"calls":[{"call":"all_reduce","algorithm":"ring","count":1}]})"),
+            "scene: n is 1, not within 2..4096");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[]})"), "scene: there are no calls");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"rung","count":1}]})"),
+            "scene: all_reduce has no algorithm \"rung\"");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"allreduce","algorithm":"ring","count":1}]})"),
+            "scene: \"allreduce\" is no collective");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"broadcast","algorithm":"direct","count":1,"root":2}]})"),
+            "scene: root 2 is no rank of 2");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"ring","count":1}],
+                        "faults":[{"kind":"earthquake","rank":0}]})"),
+            "scene: \"earthquake\" is no fault");
+  EXPECT_NE(refused("{").find("parse error"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,221 @@
+// Real communicators in virtual time: thousands of scenes from seeds hold, planted mistakes are found, and one seed is
+// one run.
+//
+// TUTTI_TEST_SEED=N in the environment plays that seed alone; TUTTI_TEST_SEEDS=N plays seeds 0 .. N - 1.
+#include "simulation/world.h"
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "simulation/allocation.h"
+#include "simulation/fiber.h"
+
+namespace tutti {
+namespace {
+
+// Names that belong to these tests only.
+std::optional<uint64_t> number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? std::nullopt : std::optional<uint64_t>(std::strtoull(text, nullptr, 10));
+}
+
+// Empty, or what is wrong, and how to see it again.
+std::string told(const Scene& scene) {
+  const std::string problem = play(scene).problem;
+  if (problem.empty()) return "";
+  const Scene small = shrunk(scene, [](const Scene& one) { return play(one).problem; });
+  return fmt::format("seed {}: {}\n  replay: tutti-sim faults --seed {}\n  shrunk: tutti-sim faults --scene '{}'\n",
+                     scene.seed, problem, scene.seed, to_text(small));
+}
+
+size_t open_descriptors() {
+  size_t n = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++n;
+  return n;
+}
+
+TEST(World, HoldsUnderEveryFaultOfEverySeed) {
+  if (const auto seed = number_in("TUTTI_TEST_SEED")) {
+    ASSERT_EQ(told(scene_of(*seed)), "");
+    return;
+  }
+  const uint64_t seeds = number_in("TUTTI_TEST_SEEDS").value_or(2000);
+  const size_t descriptors = open_descriptors();
+  // By fault: all calls ok on all survivors, on some, on none.
+  std::map<std::string_view, std::array<uint64_t, 3>> endings;
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
+    const Scene scene = scene_of(seed);
+    const WorldResult seen = play(scene);
+    if (!seen.problem.empty()) FAIL() << told(scene);
+    const std::string_view fault = scene.faults.empty() ? "none" : name(scene.faults[0].kind);
+    ++endings[fault][seen.all_ok == seen.survivors ? 0 : seen.all_ok > 0 ? 1 : 2];
+  }
+  EXPECT_EQ(open_descriptors(), descriptors);
+  for (const auto& [fault, ends] : endings)
+    fmt::print("{:<14} all survivors ok {:>6}, some {:>6}, none {:>6}\n", fault, ends[0], ends[1], ends[2]);
+  // Faults that never end a call would prove nothing; nor would those that may not end one, if they did.
+  for (const char* fault : {"death", "silent_death", "stop", "mismatch", "link_cut", "link_lost", "one_way_loss",
+                            "bit_flip", "allocation"})
+    EXPECT_GT(endings[fault][2], seeds / 500) << fault;
+  for (const char* fault : {"none", "pause", "slow", "delay", "duplicate", "reorder"}) {
+    EXPECT_GT(endings[fault][0], seeds / 500) << fault;
+    EXPECT_EQ(endings[fault][1] + endings[fault][2], 0u) << fault;
+  }
+}
+
+// How many seeds it takes until a mistake is found.
+uint64_t seeds_until_found(SimulatedMistake transport_mistake, SceneMistake mistake, std::string& problem) {
+  constexpr uint64_t seeds_max = 10'000;
+  for (uint64_t seed = 0; seed < seeds_max; ++seed) {
+    Scene scene = scene_of(seed);
+    scene.transport_mistake = transport_mistake;
+    scene.mistake = mistake;
+    problem = play(scene).problem;
+    if (!problem.empty()) return seed + 1;
+  }
+  return 0;
+}
+
+TEST(World, FindsEveryPlantedMistakeWithinTenThousandSeeds) {
+  using Transport = SimulatedMistake;
+  const std::pair<const char*, Transport> of_transport[] = {
+      {"slot reused early", Transport::slot_reused_early},
+      {"reorder not handled", Transport::reorder_not_handled},
+      {"duplicate not dropped", Transport::duplicate_not_dropped},
+      {"flip not noticed", Transport::flip_not_noticed},
+      {"short send as whole", Transport::short_send_as_whole},
+      {"signature not compared", Transport::signature_not_compared},
+      {"ring lost", Transport::ring_lost},
+  };
+  const std::pair<const char*, SceneMistake> of_driver[] = {
+      {"deadline ignored", SceneMistake::deadline_ignored},
+      {"wrong verdict", SceneMistake::wrong_verdict},
+      {"verdict not flooded", SceneMistake::verdict_not_flooded},
+      {"doorbell not rung", SceneMistake::doorbell_not_rung},
+      {"heartbeat forgotten", SceneMistake::heartbeat_forgotten},
+      {"pause not noticed", SceneMistake::pause_not_noticed},
+      {"result not finished", SceneMistake::result_not_finished},
+  };
+  std::string problem;
+  for (const auto& [what, mistake] : of_transport) {
+    const uint64_t seeds = seeds_until_found(mistake, SceneMistake::none, problem);
+    EXPECT_GT(seeds, 0u) << what;
+    fmt::print("{:<24} {:>5} seeds: {}\n", what, seeds, problem);
+  }
+  for (const auto& [what, mistake] : of_driver) {
+    const uint64_t seeds = seeds_until_found(Transport::none, mistake, problem);
+    EXPECT_GT(seeds, 0u) << what;
+    fmt::print("{:<24} {:>5} seeds: {}\n", what, seeds, problem);
+  }
+}
+
+TEST(World, IsTheSameEachTimeItIsPlayed) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const WorldResult a = play(scene_of(seed)), b = play(parse_scene(to_text(scene_of(seed))));
+    EXPECT_EQ(a.ended_at, b.ended_at) << seed;
+    EXPECT_EQ(a.events, b.events) << seed;
+    EXPECT_EQ(a.verdict, b.verdict) << seed;
+    EXPECT_EQ(a.all_ok, b.all_ok) << seed;
+  }
+}
+
+TEST(World, ShrinksWhatFailsToLessThatFailsToo) {
+  int shrunk_scenes = 0;
+  for (uint64_t seed = 0; seed < 200 && shrunk_scenes < 3; ++seed) {
+    Scene scene = scene_of(seed);
+    scene.mistake = SceneMistake::result_not_finished;
+    const auto problem = [](const Scene& one) { return play(one).problem; };
+    if (scene.n < 4 || scene.calls.size() < 2 || problem(scene).empty()) continue;
+    const Scene small = shrunk(scene, problem);
+    EXPECT_NE(problem(small), "");
+    EXPECT_EQ(small.n, 2);
+    EXPECT_EQ(small.calls.size(), 1u);
+    EXPECT_TRUE(small.faults.empty());
+    EXPECT_EQ(small.calls[0].count, 1u);
+    ++shrunk_scenes;
+  }
+  EXPECT_EQ(shrunk_scenes, 3);
+}
+
+// Two ranks find at the same time that their link is broken, and many that a deadline has passed: what all survivors say
+// is one of their sentences.
+TEST(World, AgreesOnOneOfSeveralVerdicts) {
+  for (const SceneFaultKind kind : {SceneFaultKind::link_cut, SceneFaultKind::link_lost}) {
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      Scene scene;
+      scene.seed = seed;
+      scene.n = 8;
+      scene.calls = {{Collective::all_reduce, "ring", 5000, 0, false}};
+      scene.faults = {{kind, int(seed % 8), int((seed + 1) % 8), 1000}};
+      const WorldResult seen = play(scene);
+      EXPECT_EQ(seen.problem, "") << to_text(scene);
+      EXPECT_EQ(seen.all_ok, 0);
+      EXPECT_NE(seen.verdict, "");
+    }
+  }
+}
+
+// Messages so small and so many that no wait is long, but all of them are.
+TEST(World, EndsACallThatMovesAllTheTimeByItsDeadlineToo) {
+  Scene scene;
+  scene.message_bytes_max = 64;
+  scene.delay_ns_max = 4000;
+  scene.calls = {{Collective::all_reduce, "recursive_doubling", 1 << 20, 0, false}};
+  const WorldResult seen = play(scene);
+  EXPECT_NE(seen.verdict.find("waited 100 ms in all_reduce"), std::string::npos) << seen.verdict << seen.problem;
+  EXPECT_LT(seen.ended_at, WorldTimes::timeout_ns + 10 * ns_per_ms);
+}
+
+TEST(World, RunsAThousandRealEngines) {
+  Scene scene;
+  scene.n = 1024;
+  scene.message_bytes_max = 4096;
+  scene.calls = {{Collective::all_reduce, "halving_doubling", 20'000, 0, false}};
+  const WorldResult seen = play(scene);
+  EXPECT_EQ(seen.problem, "");
+  EXPECT_EQ(seen.all_ok, 1024);
+}
+
+TEST(Fibers, RunInTurnsAndEnd) {
+  std::string order;
+  Fiber* self = nullptr;
+  Fiber fiber([&] {
+    order += 'a';
+    self->wait();
+    order += 'b';
+  });
+  self = &fiber;
+  fiber.run();
+  order += '1';
+  EXPECT_FALSE(fiber.ended());
+  fiber.run();
+  EXPECT_TRUE(fiber.ended());
+  EXPECT_EQ(order, "a1b");
+}
+
+TEST(Allocations, FailOnceWhereTheyAreAsked) {
+  fail_allocation(1);
+  void* const first = ::operator new(8);
+  bool failed = false;
+  try {
+    ::operator delete(::operator new(8));
+  } catch (const std::bad_alloc&) {
+    failed = true;
+  }
+  void* const third = ::operator new(8);
+  EXPECT_TRUE(failed);
+  EXPECT_TRUE(allow_allocations());
+  EXPECT_FALSE(allow_allocations());
+  ::operator delete(first);
+  ::operator delete(third);
+}
+
+}  // namespace
+}  // namespace tutti
