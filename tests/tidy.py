@@ -15,6 +15,7 @@ ARROWS = {
     "algorithms": {"base", "schedule"},
     "topology": {"base", "schedule", "algorithms"},
     "memory": {"base"},
+    "heap": {"base", "memory"},
     "bootstrap": {"base"},
     "transport": {"base", "reduce", "memory", "bootstrap"},
     "cuda_kernels": {"base", "reduce", "schedule", "algorithms"},

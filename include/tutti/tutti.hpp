@@ -5,6 +5,7 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <memory_resource>
@@ -82,11 +83,15 @@ inline tuttiUniqueId unique_id() {
 
 // tuttiMemAlloc for containers: std::vector<float, tutti::Allocator<float>>. Every allocation takes whole pages: for
 // large buffers. Throws std::bad_alloc; tuttiGetLastError(nullptr) says why. Memory that a pending call uses is not
-// freed by a container's end: wait for the call first.
+// freed by a container's end: wait for the call first. All are equal: containers swap and move without copies.
 template <class T>
 class Allocator {
  public:
   using value_type = T;
+  using is_always_equal = std::true_type;
+  using propagate_on_container_copy_assignment = std::true_type;
+  using propagate_on_container_move_assignment = std::true_type;
+  using propagate_on_container_swap = std::true_type;
 
   Allocator() = default;
   template <class U>
@@ -94,12 +99,13 @@ class Allocator {
 
   T* allocate(size_t n) {
     static_assert(alignof(T) <= 4096, "memory begins at a page");
-    if (n > std::numeric_limits<size_t>::max() / sizeof(T)) throw std::bad_array_new_length();
+    if (n > max_size()) throw std::bad_array_new_length();
     void* memory = nullptr;
     if (tuttiMemAlloc(&memory, n * sizeof(T)) != tuttiSuccess) throw std::bad_alloc();
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, size_t) noexcept { tuttiMemFree(memory); }
+  size_t max_size() const noexcept { return size_t(std::numeric_limits<std::ptrdiff_t>::max()) / sizeof(T); }
 
   template <class U>
   bool operator==(const Allocator<U>&) const noexcept {
@@ -107,18 +113,40 @@ class Allocator {
   }
 };
 
-// The same as a resource of std::pmr. Many small objects: put a std::pmr::unsynchronized_pool_resource over it.
+// The same as a resource of std::pmr, where every request is a call of tuttiMemAlloc. memory_resource() pools small ones.
 class MemoryResource final : public std::pmr::memory_resource {
+  static constexpr size_t page_bytes = 4096;
+
+  // Of a stricter alignment than a page's: the whole begins before it, and where, is written before it.
   void* do_allocate(size_t bytes, size_t alignment) override {
-    void* memory = nullptr;
-    if (alignment > 4096 || tuttiMemAlloc(&memory, bytes > 0 ? bytes : 1) != tuttiSuccess) throw std::bad_alloc();
+    const size_t before = alignment > page_bytes ? alignment : 0;
+    void* whole = nullptr;
+    if (bytes > std::numeric_limits<size_t>::max() - before) throw std::bad_alloc();
+    if (tuttiMemAlloc(&whole, (bytes > 0 ? bytes : 1) + before) != tuttiSuccess) throw std::bad_alloc();
+    if (before == 0) return whole;
+    char* const memory = static_cast<char*>(whole) + (alignment - reinterpret_cast<uintptr_t>(whole) % alignment);
+    std::memcpy(memory - sizeof whole, &whole, sizeof whole);
     return memory;
   }
-  void do_deallocate(void* memory, size_t, size_t) override { tuttiMemFree(memory); }
+  void do_deallocate(void* memory, size_t, size_t alignment) override {
+    if (alignment > page_bytes) std::memcpy(&memory, static_cast<char*>(memory) - sizeof memory, sizeof memory);
+    tuttiMemFree(memory);
+  }
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
     return dynamic_cast<const MemoryResource*>(&other) != nullptr;
   }
 };
+
+// Memory that the ranks of a host read in place, for any container of std::pmr: requests of up to 64 KiB are cut from
+// pools, larger ones are tuttiMemAlloc's. Any thread; it lasts until the process ends. As all memory of tuttiMemAlloc, it
+// is shared with a forked child, which must leave its containers alone.
+inline std::pmr::memory_resource* memory_resource() {
+  constexpr size_t pooled_bytes_max = size_t{64} << 10;
+  static MemoryResource& pages = *new MemoryResource();  // outlives whatever static objects keep in it
+  static std::pmr::synchronized_pool_resource& pools =
+      *new std::pmr::synchronized_pool_resource(std::pmr::pool_options{0, pooled_bytes_max}, &pages);
+  return &pools;
+}
 
 // A host stream. Move-only; its destructor waits for what is enqueued.
 class Stream {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
@@ -48,6 +47,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_LEND", flag, "1", "0: ranks of one host copy messages also out of memory of tuttiMemAlloc, and never read it in place."},
     {"TUTTI_LOG", text, "warn", "Least severe level that is logged: off, error, warn, info or debug."},
     {"TUTTI_LOG_FILE", text, "", "File that log lines are appended to; unset: standard error."},
+    {"TUTTI_MALLOC_THRESHOLD", bytes, "1M", "Read by libtutti_malloc.so alone: blocks of so many bytes and more lie in shared memory, never below 64K."},
     {"TUTTI_RECORD", text, "", "When a communicator fails, its last calls are written to this name with .RANK.json appended."},
     {"TUTTI_RECORD_SIGNAL", text, "", "Signal, such as USR2 or TERM, at which every communicator writes its last calls as TUTTI_RECORD says."},
     {"TUTTI_SCHEDULES", text, "", "Files of schedules that you wrote, colon-separated; all ranks need the same (docs/schedules.md)."},
@@ -117,24 +117,6 @@ std::optional<int64_t> environment_integer(std::string_view name) {
   const auto [stop, error] = std::from_chars(value->data(), end, number);
   if (error != std::errc() || stop != end) refuse(name, *value, "an integer");
   return number;
-}
-
-std::optional<uint64_t> parse_bytes(std::string_view value) {
-  uint64_t number = 0;
-  const char* end = value.data() + value.size();
-  const auto [stop, error] = std::from_chars(value.data(), end, number);
-  if (error != std::errc()) return std::nullopt;
-  std::string unit(stop, end);
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
-  if (unit.ends_with("IB") && unit.size() == 3) unit.resize(1);
-  else if (unit.ends_with("B")) unit.pop_back();
-  constexpr std::string_view units = "KMGT";
-  if (unit.empty()) return number;
-  const size_t power = unit.size() == 1 ? units.find(unit[0]) : std::string_view::npos;
-  if (power == std::string_view::npos) return std::nullopt;
-  const unsigned shift = 10 * unsigned(power + 1);
-  if (number > (~uint64_t{0} >> shift)) return std::nullopt;
-  return number << shift;
 }
 
 std::optional<uint64_t> environment_bytes(std::string_view name) {

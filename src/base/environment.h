@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/parse_bytes.h"
+
 namespace tutti {
 
 enum class VariableType : uint8_t { text, integer, bytes, flag };
@@ -29,9 +31,6 @@ std::optional<std::string> environment_text(std::string_view name);
 std::optional<int64_t> environment_integer(std::string_view name);
 std::optional<uint64_t> environment_bytes(std::string_view name);
 bool environment_flag(std::string_view name);
-
-// A size as a person writes it: "64", "4K", "256KiB", "1M", "2G". nullopt where it is none.
-std::optional<uint64_t> parse_bytes(std::string_view text);
 
 // TUTTI_* variables that are set but stand in no table, each with the nearest known name ("" where none is near).
 struct UnknownVariable {

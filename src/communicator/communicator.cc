@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "communicator/c_api.h"
 #include "communicator/wait.h"
+#include "memory/preloaded_heap.h"
 #include "reduce/exact.h"
 #include "reduce/scale.h"
 #include "schedule/collective.h"
@@ -149,11 +150,11 @@ Request Communicator::with_made_input(const Request& asked, size_t vectors, cons
   return request;
 }
 
-// Where the call's memory is the library's own, ranks of one host read it where it lies.
+// Where the call's memory is the library's own, or libtutti_malloc.so's, ranks of one host read it where it lies.
 void Communicator::find_regions(Work& work) noexcept {
   const auto region_of = [](const std::byte* data) -> const LentRegion* {
     const auto block = data == nullptr ? nullptr : process_memory().find(data, 1);
-    return block == nullptr ? nullptr : &block->region->lent();
+    return block != nullptr ? &block->region->lent() : data == nullptr ? nullptr : preloaded_region(data);
   };
   work.input_region = region_of(work.input);
   work.output_region = work.output == work.input ? work.input_region : region_of(work.output);

@@ -6,12 +6,15 @@
 
 namespace tutti {
 
-// A memory file as this process maps it. Slices of it are lent to peers, who map all of it.
+// A memory file as this process maps it. Slices of it are lent to peers, who map all of it. libtutti and
+// libtutti_malloc.so hand these to each other: who changes it changes the name of preloaded_heap.h's function too.
 struct LentRegion {
   uint64_t number = 0;  // no other region of this process has, had or will have it
   const std::byte* begin = nullptr;
-  size_t bytes = 0;
-  int fd = -1;          // sealed: its size never changes
+  size_t bytes = 0;     // that are mapped here, from the file's beginning on
+  int fd = -1;          // sealed: its size never changes. Not to be trusted: a program may have closed it
+  uint64_t inode = 0;   // by which the file is known from another one that came to have this descriptor
+  size_t file_bytes = 0;
 
   bool holds(const std::byte* data, size_t size) const noexcept {
     return data >= begin && size <= bytes && size_t(data - begin) <= bytes - size;

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "memory/raw_memory_file.h"
 
 namespace tutti {
 
@@ -23,22 +23,18 @@ size_t whole_pages(size_t bytes) noexcept {
 }
 
 Fd make_memory_file(const char* name, size_t bytes, const std::string& what, const std::string& remedy) {
-  constexpr unsigned noexec_seal = 8;  // MFD_NOEXEC_SEAL, since Linux 6.3
-  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  Fd fd(::memfd_create(name, flags | noexec_seal));
-  if (!fd.valid() && errno == EINVAL) fd.reset(::memfd_create(name, flags));
-  if (!fd.valid()) {
-    const char* help = errno == EMFILE || errno == ENFILE ? "; too many open files: raise `ulimit -n`"
-                       : errno == ENOSYS || errno == EPERM
-                           ? "; the sandbox forbids memfd_create: allow it, or use TUTTI_TRANSPORT=tcp"
-                           : "";
-    throw system_error(fmt::format("{}: memfd_create{}", what, help), errno);
-  }
-  if (::ftruncate(fd.get(), off_t(bytes)) != 0)
-    throw system_error(fmt::format("{}: cannot make a memory file of {} bytes{}", what, bytes, remedy), errno);
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    throw system_error(what + ": cannot seal a memory file", errno);
-  return fd;
+  MemoryFileStep failed{};
+  Fd fd(raw_memory_file(name, bytes, failed));
+  if (fd.valid()) return fd;
+  const int error = errno;
+  if (failed == MemoryFileStep::size)
+    throw system_error(fmt::format("{}: cannot make a memory file of {} bytes{}", what, bytes, remedy), error);
+  if (failed == MemoryFileStep::seal) throw system_error(what + ": cannot seal a memory file", error);
+  const char* help = error == EMFILE || error == ENFILE ? "; too many open files: raise `ulimit -n`"
+                     : error == ENOSYS || error == EPERM
+                         ? "; the sandbox forbids memfd_create: allow it, or use TUTTI_TRANSPORT=tcp"
+                         : "";
+  throw system_error(fmt::format("{}: memfd_create{}", what, help), error);
 }
 
 bool is_memory_file(int fd, size_t bytes) noexcept {
@@ -47,31 +43,12 @@ bool is_memory_file(int fd, size_t bytes) noexcept {
   return ::fstat(fd, &about) == 0 && size_t(about.st_size) == bytes && seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-// An aligned place is cut from a larger one.
 Mapping::Mapping(int fd, size_t at, size_t bytes, const std::string& what, const std::string& remedy,
                  size_t alignment)
-    : bytes_(bytes) {
-  const bool aligned = alignment > page_bytes();
-  const size_t space = aligned ? bytes + alignment : bytes;
-  void* const start = aligned ? ::mmap(nullptr, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-                              : nullptr;
-  void* place = MAP_FAILED;
-  if (start != MAP_FAILED) {
-    const auto first = reinterpret_cast<uintptr_t>(start);
-    const size_t before = aligned ? (alignment - first % alignment) % alignment : 0;
-    std::byte* const wanted = static_cast<std::byte*>(start) + before;
-    place = ::mmap(aligned ? wanted : nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (aligned ? MAP_FIXED : 0),
-                   fd, off_t(at));
-    const int error = errno;
-    if (aligned && place == MAP_FAILED) ::munmap(start, space);
-    if (aligned && place != MAP_FAILED && before > 0) ::munmap(start, before);
-    if (aligned && place != MAP_FAILED) ::munmap(wanted + whole_pages(bytes), space - before - whole_pages(bytes));
-    errno = error;
-  }
-  if (place == MAP_FAILED)
+    : place_(map_shared(fd, at, bytes, alignment)), bytes_(bytes) {
+  if (place_ == nullptr)
     throw system_error(fmt::format("{}: cannot map {} bytes; raise `ulimit -v` or vm.max_map_count{}", what, bytes,
                                    remedy), errno);
-  place_ = static_cast<std::byte*>(place);
 }
 
 Mapping::~Mapping() {

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -27,12 +28,17 @@ size_t host_bytes() noexcept {
   return (size_t(info.totalram) + size_t(info.totalswap)) * info.mem_unit;
 }
 
+uint64_t inode_of(int fd) noexcept {
+  struct stat about {};
+  return ::fstat(fd, &about) == 0 ? uint64_t(about.st_ino) : 0;
+}
+
 }  // namespace
 
 SharedRegion::SharedRegion(uint64_t number, size_t bytes, bool huge_pages)
     : file_(make_memory_file("tutti-memory", bytes, allocating, "; raise `ulimit -f`")),
       mapping_(file_.get(), 0, bytes, allocating, "", huge_pages ? huge_page_bytes : 0),
-      lent_{number, mapping_.data(), mapping_.bytes(), file_.get()} {
+      lent_{number, mapping_.data(), mapping_.bytes(), file_.get(), inode_of(file_.get()), bytes} {
   if (huge_pages) ::madvise(mapping_.data(), bytes, MADV_HUGEPAGE);  // only a favour
 }
 

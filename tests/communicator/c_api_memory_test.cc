@@ -4,9 +4,16 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <list>
+#include <map>
 #include <memory_resource>
 #include <numeric>
+#include <set>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -119,7 +126,85 @@ TEST(MemAlloc, ServesContainers) {
   EXPECT_NE(process_memory().find(words.back().data(), words.back().size()), nullptr);
   EXPECT_TRUE(shared.is_equal(MemoryResource()));
   EXPECT_FALSE(shared.is_equal(*std::pmr::new_delete_resource()));
-  EXPECT_THROW((void)shared.allocate(16, 8192), std::bad_alloc);
+  for (const size_t alignment : {size_t{8192}, size_t{1} << 16, size_t{1} << 22}) {
+    void* const memory = shared.allocate(100'000, alignment);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % alignment, 0u);
+    EXPECT_NE(process_memory().find(memory, 100'000), nullptr);
+    shared.deallocate(memory, 100'000, alignment);
+    EXPECT_EQ(process_memory().find(memory, 1), nullptr);
+  }
+}
+
+TEST(Allocator, IsAllThatAContainerMayAskOf) {
+  using Traits = std::allocator_traits<Allocator<double>>;
+  static_assert(Traits::is_always_equal::value && Traits::propagate_on_container_move_assignment::value &&
+                Traits::propagate_on_container_copy_assignment::value && Traits::propagate_on_container_swap::value);
+  static_assert(std::is_same_v<Traits::rebind_alloc<int>, Allocator<int>>);
+  const Allocator<double> allocator;
+  EXPECT_EQ(Traits::max_size(allocator), size_t(PTRDIFF_MAX) / sizeof(double));
+  std::vector<double, Allocator<double>> empty;
+  EXPECT_THROW(empty.reserve(empty.max_size() + 1), std::length_error);
+  EXPECT_THROW(empty.reserve(empty.max_size()), std::bad_alloc);
+  EXPECT_NE(last_error(), "") << "it says why";
+
+  std::vector<int, Allocator<int>> first(10'000, 1), second(20'000, 2);
+  const int* const data = first.data();
+  second = std::move(first);
+  EXPECT_EQ(second.data(), data) << "moved, not copied";
+  std::vector<int, Allocator<int>> third;
+  third.swap(second);
+  EXPECT_EQ(third.data(), data);
+  std::map<int, int, std::less<int>, Allocator<std::pair<const int, int>>> nodes{{1, 2}, {3, 4}};
+  EXPECT_EQ(nodes.at(3), 4);
+  Allocator<int> null;
+  null.deallocate(null.allocate(0), 0);
+}
+
+TEST(Allocator, OveralignedTypesAreAligned) {
+  struct alignas(4096) Page {
+    char bytes[4096];
+  };
+  std::vector<Page, Allocator<Page>> pages(5);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(pages.data()) % 4096, 0u);
+}
+
+TEST(MemoryResource, PoolsSmallRequestsAndGivesLargeOnesPagesOfTheirOwn) {
+  std::pmr::memory_resource* const resource = memory_resource();
+  EXPECT_EQ(memory_resource(), resource);
+  std::set<const std::byte*> blocks;
+  std::pmr::list<std::pmr::string> words(resource);
+  for (int i = 0; i < 5000; ++i) {
+    words.emplace_back("a word that is too long to be kept inside " + std::to_string(i));
+    const auto block = process_memory().find(words.back().data(), words.back().size());
+    ASSERT_NE(block, nullptr);
+    blocks.insert(block->data());
+  }
+  EXPECT_LT(blocks.size(), 100u) << "10,000 requests";
+  int i = 0;
+  for (const std::pmr::string& word : words) ASSERT_TRUE(word.ends_with(" " + std::to_string(i++)));
+  std::pmr::vector<float> large(1 << 20, resource);
+  const auto block = process_memory().find(large.data(), large.size() * sizeof(float));
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(block->data(), reinterpret_cast<std::byte*>(large.data()));
+  for (size_t bytes = 1; bytes <= size_t{1} << 20; bytes *= 2) {
+    for (const size_t alignment : {size_t{16}, size_t{4096}, size_t{1} << 16}) {
+      void* const memory = resource->allocate(bytes, alignment);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % alignment, 0u);
+      std::memset(memory, 1, bytes);
+      resource->deallocate(memory, bytes, alignment);
+    }
+  }
+  EXPECT_THROW((void)resource->allocate(size_t{1} << 60), std::bad_alloc);
+}
+
+TEST(MemoryResource, ServesThreadsAtOnce) {
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      std::pmr::vector<std::pmr::string> words(memory_resource());
+      for (int i = 0; i < 1000; ++i) words.emplace_back(size_t(100 + i % 300), char('a' + t));
+      for (const std::pmr::string& word : words) ASSERT_EQ(word.find_first_not_of(char('a' + t)), word.npos);
+    });
 }
 
 }  // namespace

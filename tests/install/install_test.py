@@ -62,6 +62,12 @@ def main(root):
     strangers = [n for n in names if not re.match(r"tutti[A-Z]|TUTTI_0$", n)]
     assert names and not strangers, f"exported beside tutti*: {strangers}"
     assert re.search(r"SONAME.*libtutti\.so\.0\b", run("readelf", "-d", library))
+    heap = library.parent / "libtutti_malloc.so"
+    needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "-d", heap))
+    assert all(re.match(r"(libc|ld-linux.*)\.so\.", n) for n in needed), f"the heap needs more than the C library: {needed}"
+    run(*compile_c, *flags("--cflags", "--libs"))
+    assert "works" in run(user, env=dict(environment, LD_PRELOAD=str(heap)))
+    print("the preloadable heap needs the C library alone, and a C99 program runs with it")
     tools = sorted(p.name for p in (prefix / "bin").glob("tutti-*"))
     assert {"tutti-run", "tutti-perf", "tutti-topo", "tutti-schedule"} <= set(tools), tools
     for tool in tools:

@@ -60,7 +60,7 @@ TEST(ShmLending, WhatLiesOutsideOrWasNeverToldIsNotFound) {
 TEST(ShmLending, AFileThatCouldShrinkIsNotMapped) {
   const SharedRegion region(7, 4096, false);
   LentRegion wrong = region.lent();
-  wrong.bytes = 8192;
+  wrong.file_bytes = 8192;
   Pair pair;
   ASSERT_TRUE(pair.lender.tell(wrong));
   EXPECT_EQ(pair.find(wrong, 0, 1), nullptr);

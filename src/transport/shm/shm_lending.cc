@@ -2,6 +2,7 @@
 #include "transport/shm/shm_lending.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
@@ -27,7 +28,9 @@ bool ShmLender::tell(const LentRegion& region) noexcept {
   try {
     if (told_.contains(region.number)) return true;
     if (told_.size() >= told_max) return false;
-    const Notice notice{rank_, 0, region.number, region.bytes};
+    struct stat about {};
+    if (::fstat(region.fd, &about) != 0 || about.st_ino != region.inode) return false;
+    const Notice notice{rank_, 0, region.number, region.file_bytes};
     if (send_with_fds(mailbox_.get(), std::as_bytes(std::span(&notice, 1)), {&region.fd, 1}) != ssize_t(sizeof notice))
       return false;
     told_.insert(region.number);

@@ -30,8 +30,8 @@ class ShmLender {
   // mailbox: of the peer. rank: who lends.
   ShmLender(Fd mailbox, int rank) : mailbox_(std::move(mailbox)), rank_(rank) {}
 
-  // True: the peer has the region's descriptor, or will find it in its mailbox. False: its mailbox is full, or it knows
-  // as many regions as it should.
+  // True: the peer has the region's descriptor, or will find it in its mailbox. False: its mailbox is full, it knows
+  // as many regions as it should, or the program has closed the descriptor.
   bool tell(const LentRegion& region) noexcept;
 
  private:
