@@ -180,7 +180,7 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
 
 void Communicator::make_transports(const CommunicatorOptions& options) {
   channels_ = options.channels == -1 ? channels_default : options.channels;
-  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_}, doorbell_);
+  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_, &log_}, doorbell_);
   message_bytes_max_ = links_.message_bytes_max;
 }
 
@@ -231,7 +231,8 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   // Gathered at once: the largest message, the link's speed where known, the kernel, which peers share this rank's memory,
   // and the place.
   std::string shared;
-  for (const char* name : links_.names) shared += std::string_view(name) == "tcp" ? 't' : 's';
+  for (const char* name : links_.names)
+    shared += std::string_view(name) == "tcp" || std::string_view(name) == "verbs" ? 't' : 's';
   const std::string head = fmt::format("{} {}\n{} {}\n{}\n", message_bytes_max_, options.link_bits_per_s, boot_id(),
                                        network_namespace(), shared);
   Bytes mine = to_bytes(head);

@@ -1,8 +1,10 @@
 // What a rank tells peers of the same host of memory that they may map and read.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace tutti {
 
@@ -12,6 +14,9 @@ struct LentRegion {
   const std::byte* begin = nullptr;
   size_t bytes = 0;
   int fd = -1;          // sealed: its size never changes
+  // Counts up whenever some of its pages are given back to the system or all of it ends; who has pinned pages pins anew
+  // then. Null: that never happens.
+  std::shared_ptr<const std::atomic<uint64_t>> changes;
 
   bool holds(const std::byte* data, size_t size) const noexcept {
     return data >= begin && size <= bytes && size_t(data - begin) <= bytes - size;
