@@ -308,6 +308,7 @@ void VerbsTransport::arm() noexcept {
   look_at_events();
   armed_ = true;
   for (const auto& device : hardware_.devices) device->arm();
+  poll_all();  // what came before makes nothing ready
 }
 
 void VerbsTransport::disarm() noexcept {
