@@ -27,7 +27,7 @@ MODULES = ("crc32_generic", "rdma_rxe", "veth", "virtio_pci", "virtio_net")
 SHELL_NAMES = ("sh mount insmod ls cat sleep poweroff dmesg mkdir grep head tail kill ps sed awk wc tr cut seq rm cp "
                "find hostname env true timeout sort uniq date touch expr ulimit").split()
 INIT = """#!/bin/sh
-export PATH=/bin:/usr/bin:/sbin HOME=/ LD_LIBRARY_PATH=/lib
+export PATH=/bin:/usr/bin:/sbin HOME=/ LD_LIBRARY_PATH=/lib:/work:/work
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
 mkdir -p /dev/shm; mount -t tmpfs shm /dev/shm; ln -s /proc/self/fd /dev/fd
 for m in {modules}; do insmod /lib/modules/$m.ko 2>/dev/null; done
