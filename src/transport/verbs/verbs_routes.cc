@@ -48,7 +48,7 @@ void add_routes(const std::vector<VerbsPort>& lower, const std::vector<VerbsPort
       const VerbsRoute route{uint8_t(a), uint8_t(i), uint8_t(b), uint8_t(j), mtu};
       Scored whole{route, 0, int(one.gids[i].kind), 128 - common_bits(one.gids[i], other.gids[j]), a == b ? 0 : 1};
       // Two addresses of one network share most bits; how many they share does not say which are nearer then.
-      constexpr int same_network_bits = 16;
+      constexpr int same_network_bits = 8;
       if (whole.far <= same_network_bits) whole.far = 0;
       scored.push_back(whole);
       if (mtu > mtu_1024) {

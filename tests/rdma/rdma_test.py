@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""The verbs transport on real libibverbs: boots guests with soft-RoCE devices and runs tests inside.
+
+Usage: rdma_test.py FOLDER BUILD [--long]
+Ends with 77, which is a skip, where no guest can be booted. --long: everything, with 200 faults, and two guests."""
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import guest
+
+FOLDER, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
+LONG = "--long" in sys.argv
+PROGRAMS = [BUILD / p for p in ("tests/transport/verbs_conformance_test", "tests/transport/verbs_recovery_test",
+                                "bench/perf/tutti-perf", "tools/run/tutti-run", "tools/doctor/tutti-doctor",
+                                "libtutti.so.0")]
+COLLECTIVES = ("all_reduce reduce broadcast all_gather reduce_scatter gather scatter alltoall scan exscan sendrecv barrier "
+               "all_gather_v reduce_scatter_v gather_v scatter_v alltoall_v").split()
+
+# Each rank has one of the two devices; rank 0 and rank 1 are at the two ends of the cable.
+PREPARE = r"""
+export TUTTI_TRANSPORT=verbs TUTTI_IFNAME=lo TUTTI_TIMEOUT_MS=30000
+cat >rank <<'END'
+TUTTI_IB_HCA=rxe$((RANK % 2)); export TUTTI_IB_HCA
+exec "$@"
+END
+section() {  # NAME COMMAND...: what it prints, and how it ended
+  name=$1; shift; echo "section $name begins"; "$@" 2>&1; echo "section $name ended with $?"
+}
+perf() {  # RANKS OPTIONS...
+  n=$1; shift; ./tutti-run -n $n sh rank ./tutti-perf "$@"
+}
+# Two ranks started by hand, whose exit codes are told; DISTURB runs meanwhile, once they are under way.
+pair() {
+  disturb=$1; shift
+  export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $(date +%s) % 10000)) TUTTI_JOB_KEY=$name
+  for r in 0 1; do
+    (export RANK=$r LOCAL_RANK=$r; sh rank ./tutti-perf "$@" >out.$r 2>&1; echo "rank $r ended with $?" >>out.$r) &
+  done
+  for i in $(seq 200); do grep -q '^#       size' out.0 2>/dev/null && break; sleep 0.1; done
+  sleep 0.5; eval "$disturb"
+  for i in $(seq 400); do [ $(cat out.0 out.1 | grep -c 'ended with') = 2 ] && break; sleep 0.1; done
+  cat out.0 out.1; [ $(cat out.0 out.1 | grep -c 'ended with') = 2 ]
+}
+pid_of() {
+  for p in $(ls /proc | grep '^[0-9]'); do
+    [ "$(cat /proc/$p/comm 2>/dev/null)" = tutti-perf ] && tr '\0' '\n' </proc/$p/environ | grep -qx "RANK=$1" && echo $p
+  done
+}
+left() {  # the devices hold nothing any more
+  rdma resource show | tee left; ! grep -v 'mr 0 ctx 0' left
+}
+"""
+ENDLESS = "all_reduce -b 1M -e 1M -n 60 -w 1"  # seconds under emulation
+
+
+class Section:
+    def __init__(self, name, command, *wanted, unwanted=(), exit_code=0):
+        self.name, self.command, self.wanted, self.unwanted = name, command, wanted, unwanted
+        self.exit_code = exit_code
+
+    def problem(self, output):
+        """What is wrong with this section's part of the console; None: nothing."""
+        part = re.search(rf"section {self.name} begins\n(.*?)section {self.name} ended with (\d+)", output, re.S)
+        if part is None:
+            return "it did not end"
+        if int(part[2]) != self.exit_code:
+            return f"it ended with {part[2]}, not {self.exit_code}:\n{part[1][-3000:]}"
+        for pattern in self.wanted:
+            if not re.search(pattern, part[1]):
+                return f"/{pattern}/ does not stand in:\n{part[1][-3000:]}"
+        for pattern in self.unwanted:
+            if re.search(pattern, part[1]):
+                return f"/{pattern}/ stands in:\n{part[1][-3000:]}"
+        return None
+
+
+def sections():
+    both_right = r"(?s)rank 0 ended with 0.*rank 1 ended with 0"
+    conformance = "*" if LONG else "*/verbs:*/verbs_whose_paths_fail"
+    yield Section("conformance", f"./verbs_conformance_test --gtest_filter='{conformance}' --gtest_brief=1",
+                  r"PASSED  \] .*[1-9]\d* tests")
+    yield Section("recovery", f"env TUTTI_LOG=error TUTTI_TEST_FAULTS={200 if LONG else 20} ./verbs_recovery_test",
+                  r"paths failed", r"PASSED  \] .*4 tests")
+    for ranks in (2, 3, 5) if LONG else (3,):
+        for collective in COLLECTIVES:
+            kind = "-d all -o sum " if LONG and ranks == 2 and collective == "all_reduce" else ""
+            yield Section(f"{collective}_{ranks}", f"perf {ranks} {collective} {kind}-b 8 -e {'1M' if LONG else '64K'} "
+                          f"-f {32 if LONG else 8192} -n 2 -w 0",
+                          r"peers by transport: verbs", r"Out of bounds values : 0 OK")
+    yield Section("link_down", "export TUTTI_TRANSPORT=verbs,tcp; "
+                  f"pair '/usr/bin/ip link set veth1 down' {ENDLESS}",
+                  r"verbs: rxe\d port 1 \(GID \d+, RoCE v2 over IPv4\) to rank \d .* failed: ", r"likely: ",
+                  r"its messages go by TCP", both_right)
+    yield Section("link_up", "/usr/bin/ip link set veth1 up; sleep 1; rdma link show", r"rxe1/1 state ACTIVE")
+    yield Section("link_down_without_tcp", "export TUTTI_TRANSPORT=verbs; "
+                  f"pair '/usr/bin/ip link set veth1 down' {ENDLESS}",
+                  r"(?s)rank 0 ended with 3.*rank 1 ended with 3", r"the verbs link to rank \d .* failed: .*rxe\d port 1")
+    yield Section("peer_killed", "/usr/bin/ip link set veth1 up; sleep 1; "
+                  f"pair 'kill -9 $(pid_of 1)' {ENDLESS}", r"rank 0 ended with 3", r"rank 1 \(host guest, pid \d+\)",
+                  r"rank 1 ended with 137")
+    yield Section("doctor", "TUTTI_TRANSPORT= ./tutti-doctor", r"rxe0", r"RoCE")
+    yield Section("left", "left")
+
+
+def script(listed):
+    lines = [PREPARE]
+    for section in listed:
+        lines.append(f"body_{section.name}() {{ {section.command}; }}")
+        lines.append(f"section {section.name} body_{section.name}")
+    return "\n".join(lines)
+
+
+def main():
+    reason = guest.why_not()
+    if reason is None:
+        try:
+            bed = guest.Bed(FOLDER)
+        except guest.CannotFetch as error:
+            reason = str(error)
+    if reason is not None:
+        print("skipped:", reason)
+        return 77
+    listed = list(sections())
+    done = bed.boot(script(listed), PROGRAMS, timeout_s=1500 if LONG else 300)
+    failed = 0
+    for section in listed:
+        problem = section.problem(done.output)
+        failed += problem is not None
+        print(f"{'failed' if problem else 'ok':<7} {section.name}" + (f": {problem}" if problem else ""))
+    if done.code != 0 and not failed:
+        failed = 1
+        print("failed: the guest\n", done.output[-3000:])
+    print(f"{len(listed) - failed} of {len(listed)} sections passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
