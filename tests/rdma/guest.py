@@ -24,8 +24,8 @@ PACKAGES = ("qemu-system-x86", "busybox-static", "kmod", "cpio", "iproute2", "ib
             "rdma-core", "perftest")
 TOOLS = ("ip", "rdma", "ibv_devinfo")
 MODULES = ("crc32_generic", "rdma_rxe", "veth", "virtio_pci", "virtio_net")
-SHELL_NAMES = ("sh mount insmod ls cat sleep poweroff dmesg mkdir grep head tail kill ps sed awk wc tr cut seq rm cp "
-               "find hostname env true timeout sort uniq date touch expr ulimit").split()
+SHELL_NAMES = ("sh mount insmod ls cat sleep poweroff dmesg mkdir grep head tail kill ps sed md5sum wc tr cut seq rm cp "
+               "find hostname ping env true timeout sort uniq date touch expr ulimit").split()
 INIT = """#!/bin/sh
 export PATH=/bin:/usr/bin:/sbin HOME=/ LD_LIBRARY_PATH=/lib:/work:/work
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
@@ -199,14 +199,14 @@ class Bed:
     def boot(self, command, programs, timeout_s=300, memory_mb=2048):
         return self.finish(self.start(command, programs, memory_mb=memory_mb), timeout_s)
 
-    def boot_pair(self, commands, programs, timeout_s=300, port=0):
-        """Two guests, a and b, with a network between them."""
+    def boot_pair(self, commands, programs, timeout_s=300):
+        """Two guests, a and b, with a network between them; what became of each."""
         with tempfile.TemporaryDirectory() as place:
             ends = [f"{place}/a", f"{place}/b"]
             started = []
             for i, command in enumerate(commands):
                 network = ["-netdev", f"dgram,id=n,local.type=unix,local.path={ends[i]},remote.type=unix,"
-                           f"remote.path={ends[1 - i]}", "-device", f"virtio-net-pci,netdev=n,mac=52:54:00:00:00:0{i + 1}"]
+                           f"remote.path={ends[1 - i]}", "-device", f"virtio-net-pci,romfile=,netdev=n,mac=52:54:00:00:00:0{i + 1}"]
                 started.append(self.start(command, programs, "ab"[i], network, f"10.9.2.{i + 1}"))
             return [self.finish(guest, timeout_s) for guest in started]
 
