@@ -1,5 +1,5 @@
-// verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip of
-// 8 bytes (median and mean), and one way of messages of 256 KiB, copied and lent. To be set beside ib_write_lat and
+// verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip
+// of 8 bytes (median and mean), and one way of messages of 256 KiB, copied and lent. To be set beside ib_write_lat and
 // ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
 #include <algorithm>
 #include <cstdio>
@@ -98,7 +98,8 @@ int main(int argc, char** argv) {
   }
   try {
     tutti::VerbsOptions options;
-    auto ranks = tutti::connected_verbs(2, options, [&](tutti::VerbsOptions& o, int rank) { o.devices = argv[1 + rank]; });
+    auto ranks =
+        tutti::connected_verbs(2, options, [&](tutti::VerbsOptions& o, int rank) { o.devices = argv[1 + rank]; });
     tutti::ping_pong(ranks, 3000);
     const size_t mib = argc > 3 ? size_t(std::atoll(argv[3])) : 100;
     for (const bool lent : {false, true}) tutti::one_way(ranks, mib, lent);

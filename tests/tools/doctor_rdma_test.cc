@@ -39,7 +39,9 @@ class DoctorRdma : public ::testing::Test {
     fs::create_directories(file.parent_path());
     std::ofstream(file) << text << "\n";
   }
-  void port(const std::string& name, const std::string& text) { put("/sys/class/infiniband/mlx5_0/ports/1/" + name, text); }
+  void port(const std::string& name, const std::string& text) {
+    put("/sys/class/infiniband/mlx5_0/ports/1/" + name, text);
+  }
   void gid(int index, const std::string& address, const std::string& type) {
     const std::string n = std::to_string(index);
     port("gids/" + n, address);

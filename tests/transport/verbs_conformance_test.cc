@@ -1,4 +1,5 @@
-// The verbs transport under the conformance suite: for a machine with RDMA devices rxe0 and rxe1 (tests/rdma boots one).
+// The verbs transport under the conformance suite: for a machine with RDMA devices rxe0 and rxe1 (tests/rdma boots
+// one).
 #include "transport/conformance.h"
 #include "transport/verbs_support.h"
 
@@ -14,7 +15,8 @@ TransportCase verbs_case(const std::string& name, const VerbsOptions& options, b
     });
     for (int rank = 0; rank < ranks && paths_fail; ++rank)
       for (int peer = 0; peer < rank; ++peer)
-        for (int channel = 0; channel < channels; ++channel) break_verbs_path(*transports[size_t(rank)], peer, channel, 0);
+        for (int channel = 0; channel < channels; ++channel)
+          break_verbs_path(*transports[size_t(rank)], peer, channel, 0);
     return std::make_unique<OwnedTransports>(std::move(transports));
   };
   constexpr uint64_t handshakes = 500;

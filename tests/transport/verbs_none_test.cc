@@ -1,4 +1,5 @@
-// The verbs transport of a build without libibverbs, among ranks of which some have ports: the steps of the set-up must fit.
+// The verbs transport of a build without libibverbs, among ranks of which some have ports: the steps of the set-up must
+// fit.
 #include <gtest/gtest.h>
 
 #include "transport/fake_bootstrap.h"

@@ -1,5 +1,5 @@
-// Paths that fail while messages are under way: nothing is lost, doubled or out of order. For a machine with RDMA devices
-// rxe0 and rxe1 (tests/rdma boots one). TUTTI_TEST_FAULTS: how many random faults (20).
+// Paths that fail while messages are under way: nothing is lost, doubled or out of order. For a machine with RDMA
+// devices rxe0 and rxe1 (tests/rdma boots one). TUTTI_TEST_FAULTS: how many random faults (20).
 #include <cstdlib>
 #include <random>
 
@@ -34,7 +34,8 @@ Outcome run_with_faults(uint64_t seed, int faults, bool both_devices, uint64_t c
   });
   Endpoint &one = *transports[0]->endpoint(1, 0), &other = *transports[1]->endpoint(0, 0);
   const Traffic there(seed, options.message_bytes_max), back(seed + 1, options.message_bytes_max);
-  Sender to(one, there, count, seed, options.message_bytes_max), fro(other, back, count, seed + 2, options.message_bytes_max);
+  Sender to(one, there, count, seed, options.message_bytes_max),
+      fro(other, back, count, seed + 2, options.message_bytes_max);
   Receiver at_other(other, there, count, seed + 3, options.message_bytes_max);
   Receiver at_one(one, back, count, seed + 4, options.message_bytes_max);
   std::mt19937_64 random(seed);
@@ -121,7 +122,8 @@ TEST(VerbsCounters, WorkRequestsAndCompletionsPerMessageAreFew) {
   }
   const VerbsCounters &after = *verbs_counters(*transports[0]), &after_there = *verbs_counters(*transports[1]);
   EXPECT_EQ(after.messages - before.messages, count);
-  const uint64_t requests = after.work_requests - before.work_requests + after_there.work_requests - before_there.work_requests;
+  const uint64_t requests =
+      after.work_requests - before.work_requests + after_there.work_requests - before_there.work_requests;
   EXPECT_LE(double(requests), 1.05 * count) << "credit among them";
   EXPECT_LE(after.completions - before.completions, count / 16 + 1);
 }

@@ -1,4 +1,5 @@
-// What of the verbs transport needs no device: which ports are tried with which, options, sentences, ranks without verbs.
+// What of the verbs transport needs no device: which ports are tried with which, options, sentences, ranks without
+// verbs.
 #include "transport/verbs/verbs_routes.h"
 
 #include <infiniband/verbs.h>
@@ -54,8 +55,10 @@ TEST(VerbsRoutes, PortsOfOneNetworkAreTriedFirst) {
 }
 
 TEST(VerbsRoutes, BothSidesHaveTheSameListSeenFromEach) {
-  const std::vector<VerbsPort> a = {ethernet({ipv4(1, 0, 1), ipv4(0, 0, 1, GidKind::roce_v1)}), ethernet({ipv4(1, 1, 1)})};
-  const std::vector<VerbsPort> b = {ethernet({ipv4(2, 0, 7)}, 4), ethernet({ipv4(3, 1, 7), ipv4(5, 1, 7, GidKind::roce_v1)})};
+  const std::vector<VerbsPort> a = {ethernet({ipv4(1, 0, 1), ipv4(0, 0, 1, GidKind::roce_v1)}),
+                                    ethernet({ipv4(1, 1, 1)})};
+  const std::vector<VerbsPort> b = {ethernet({ipv4(2, 0, 7)}, 4),
+                                    ethernet({ipv4(3, 1, 7), ipv4(5, 1, 7, GidKind::roce_v1)})};
   const auto one = verbs_routes(a, b, true), other = verbs_routes(b, a, false);
   ASSERT_EQ(one.size(), other.size());
   for (size_t i = 0; i < one.size(); ++i) {

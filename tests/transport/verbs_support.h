@@ -27,8 +27,10 @@ inline std::vector<std::unique_ptr<Transport>> connected_verbs(
   });
   for (int rank = 0; rank < ranks; ++rank)
     for (int peer = 0; peer < ranks; ++peer)
-      if (rank != peer && (transports[size_t(rank)] == nullptr || transports[size_t(rank)]->endpoint(peer, 0) == nullptr))
-        throw Error(Code::system_error, "no pair of ports connects " + std::to_string(rank) + " and " + std::to_string(peer));
+      if (rank != peer &&
+          (transports[size_t(rank)] == nullptr || transports[size_t(rank)]->endpoint(peer, 0) == nullptr))
+        throw Error(Code::system_error,
+                    "no pair of ports connects " + std::to_string(rank) + " and " + std::to_string(peer));
   return transports;
 }
 

@@ -41,8 +41,10 @@ int run(int argc, char** argv) {
                "tutti-doctor");
   auto* listing = app.add_flag("--environment", environment, "Print the table of environment variables as Markdown");
   app.add_flag("--json", json, "Print the findings as JSON")->excludes(listing);
-  app.add_flag("--pairs", pairs, "Started as ranks are (tutti-run -n 4 tutti-doctor --pairs; mpirun; srun): which transport "
-               "connects each pair, and how fast. Rank 0 prints")->excludes(listing);
+  app.add_flag("--pairs", pairs,
+               "Started as ranks are (tutti-run -n 4 tutti-doctor --pairs; mpirun; srun): which transport "
+               "connects each pair, and how fast. Rank 0 prints")
+      ->excludes(listing);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

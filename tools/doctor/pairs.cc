@@ -88,8 +88,9 @@ class Pairs {
 
   Finding finding(int a, int b, const Member& one, const Member& other, const Way& way) const {
     const std::string check_name = fmt::format("pair {}-{}", a, b), transport = way.transport.data();
-    const std::string sentence = fmt::format("rank {} (host {}) and rank {} (host {}): {}, {:.1f} us, {:.4g} MiB/s", a,
-                                             one.host.data(), b, other.host.data(), transport, way.half_us, way.mib_per_s);
+    const std::string sentence =
+        fmt::format("rank {} (host {}) and rank {} (host {}): {}, {:.1f} us, {:.4g} MiB/s", a, one.host.data(), b,
+                    other.host.data(), transport, way.half_us, way.mib_per_s);
     const bool same_host = std::strcmp(one.host.data(), other.host.data()) == 0;
     if (transport == "tcp" && !same_host && one.rdma_ports_up > 0 && other.rdma_ports_up > 0)
       return {check_name, Severity::note, sentence + "; both have RDMA ports that are up, and none of them connects",

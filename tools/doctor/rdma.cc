@@ -70,10 +70,12 @@ int packet_bytes(int interface_mtu) {
   return bytes;
 }
 
-Finding roce_port(const std::string& check, const std::string& facts, const std::vector<Gid>& gids, const fs::path& sys) {
+Finding roce_port(const std::string& check, const std::string& facts, const std::vector<Gid>& gids,
+                  const fs::path& sys) {
   const auto best = std::find_if(gids.begin(), gids.end(), [](const Gid& g) { return is_v2(g) && !is_link_local(g); });
   if (gids.empty())
-    return {check, Severity::problem, facts + ", but has no GID: no peer can be reached", "give its interface an address"};
+    return {check, Severity::problem, facts + ", but has no GID: no peer can be reached",
+            "give its interface an address"};
   const std::string interface_name = gids[0].interface_name;
   if (best == gids.end())
     return {check, Severity::note, facts + ", but its GIDs are link-local or RoCE v1 only: no router passes them",
@@ -84,8 +86,10 @@ Finding roce_port(const std::string& check, const std::string& facts, const std:
   constexpr int wanted = 4200;
   if (mtu > 0 && mtu < wanted)
     return {check, Severity::note,
-            fmt::format("{}; packets hold {} bytes, since {} has an MTU of {}", gid, packet_bytes(mtu), best->interface_name, mtu),
-            fmt::format("ip link set {} mtu {}, where all switches between the hosts pass that", best->interface_name, wanted)};
+            fmt::format("{}; packets hold {} bytes, since {} has an MTU of {}", gid, packet_bytes(mtu),
+                        best->interface_name, mtu),
+            fmt::format("ip link set {} mtu {}, where all switches between the hosts pass that", best->interface_name,
+                        wanted)};
   return {check, Severity::ok, gid, ""};
 }
 
@@ -99,7 +103,8 @@ Finding infiniband_port(const std::string& check, const std::string& facts, cons
 Finding check_port(const RdmaMachine& machine, const std::string& device, const std::string& number) {
   const fs::path sys = machine.root + "/sys", port = sys / "class/infiniband" / device / "ports" / number;
   const std::string check = fmt::format("InfiniBand {}:{}", device, number);
-  const std::string state = line_of(port / "state"), layer = line_of(port / "link_layer"), rate = line_of(port / "rate");
+  const std::string state = line_of(port / "state"), layer = line_of(port / "link_layer"),
+                    rate = line_of(port / "rate");
   const bool ethernet = layer == "Ethernet";
   const std::vector<Gid> gids = gids_of(port);
   if (!state.starts_with("4")) {
@@ -107,14 +112,16 @@ Finding check_port(const RdmaMachine& machine, const std::string& device, const 
     const std::string fix = initialising ? "start a subnet manager (opensm) on the network"
                             : ethernet   ? "bring its interface up (ip link set … up), and look at the cable"
                                          : "look at the cable and the switch's port";
-    return {check, Severity::note, fmt::format("{} port is not active ({})", ethernet ? "the RoCE" : "the", state), fix};
+    return {check, Severity::note, fmt::format("{} port is not active ({})", ethernet ? "the RoCE" : "the", state),
+            fix};
   }
   const std::string facts = fmt::format("{}, active, {}", ethernet ? "RoCE" : "InfiniBand", rate);
   if (machine.gid_index_wanted.value_or(-1) >= 0 &&
       std::none_of(gids.begin(), gids.end(), [&](const Gid& g) { return g.index == *machine.gid_index_wanted; }))
-    return {check, Severity::problem,
-            fmt::format("{}, but it has no GID {}, which TUTTI_IB_GID_INDEX asks for", facts, *machine.gid_index_wanted),
-            "unset TUTTI_IB_GID_INDEX: what works is found by trying"};
+    return {
+        check, Severity::problem,
+        fmt::format("{}, but it has no GID {}, which TUTTI_IB_GID_INDEX asks for", facts, *machine.gid_index_wanted),
+        "unset TUTTI_IB_GID_INDEX: what works is found by trying"};
   return ethernet ? roce_port(check, facts, gids, sys) : infiniband_port(check, facts, port);
 }
 
@@ -127,7 +134,8 @@ Finding check_devices(const RdmaMachine& machine, const std::vector<std::string>
   }
   const char* const packages = "apt-get install libibverbs1 ibverbs-providers";
   if (!machine.library)
-    return {"InfiniBand", Severity::note, "devices are present (" + list + ") but libibverbs is not installed", packages};
+    return {"InfiniBand", Severity::note, "devices are present (" + list + ") but libibverbs is not installed",
+            packages};
   for (const std::string& device : devices) {
     if (!machine.driven || std::find(machine.driven->begin(), machine.driven->end(), device) != machine.driven->end())
       continue;
@@ -150,16 +158,18 @@ Finding check_choice(const RdmaMachine& machine, const std::vector<std::string>&
               "name devices as /sys/class/infiniband does, or unset TUTTI_IB_HCA"};
     at = end + 1;
   }
-  return {"InfiniBand choice", Severity::ok, "TUTTI_IB_HCA=" + machine.devices_wanted + " names devices that are there", ""};
+  return {"InfiniBand choice", Severity::ok, "TUTTI_IB_HCA=" + machine.devices_wanted + " names devices that are there",
+          ""};
 }
 
 Finding check_locked_memory(const RdmaMachine& machine) {
   constexpr uint64_t enough = uint64_t{64} << 20;
   if (!machine.locked_bytes_max)
     return {"locked memory", Severity::ok, "this process may lock any amount of memory", ""};
-  const std::string sentence = fmt::format("a process may lock {} of memory; rings of a communicator take up to {}, and "
-                                           "memory of tuttiMemAlloc is locked where it is sent from",
-                                           human_bytes(*machine.locked_bytes_max), human_bytes(enough));
+  const std::string sentence = fmt::format(
+      "a process may lock {} of memory; rings of a communicator take up to {}, and "
+      "memory of tuttiMemAlloc is locked where it is sent from",
+      human_bytes(*machine.locked_bytes_max), human_bytes(enough));
   if (*machine.locked_bytes_max < 2 * enough)
     return {"locked memory", Severity::note, sentence, "ulimit -l unlimited (LimitMEMLOCK=infinity, or limits.conf)"};
   return {"locked memory", Severity::ok, sentence, ""};

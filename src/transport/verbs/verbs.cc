@@ -68,10 +68,11 @@ VerbsTransport::~VerbsTransport() {
     }
     if (all) break;
   }
-  log_.debug(fmt::format("verbs: {} messages in {} work requests, {} doorbells and {} completions; {} arrivals, {} only "
-                         "of credit; {} paths failed, {} messages were sent again",
-                         counters_.messages, counters_.work_requests, counters_.doorbells, counters_.completions,
-                         counters_.arrivals, counters_.credits, counters_.paths_failed, counters_.resent));
+  log_.debug(
+      fmt::format("verbs: {} messages in {} work requests, {} doorbells and {} completions; {} arrivals, {} only "
+                  "of credit; {} paths failed, {} messages were sent again",
+                  counters_.messages, counters_.work_requests, counters_.doorbells, counters_.completions,
+                  counters_.arrivals, counters_.credits, counters_.paths_failed, counters_.resent));
 }
 
 std::byte* VerbsTransport::make_memory(size_t bytes) {
@@ -175,7 +176,8 @@ class Setup {
     VerbsHardware hardware = open_hardware();
     mine.ports = hardware.ports;
     hellos_ = exchange_verbs_hellos(bootstrap_, mine);
-    const auto with_ports = std::count_if(hellos_.begin(), hellos_.end(), [](const auto& h) { return !h.ports.empty(); });
+    const auto with_ports =
+        std::count_if(hellos_.begin(), hellos_.end(), [](const auto& h) { return !h.ports.empty(); });
     if (with_ports < 2) return nullptr;
     lay_out(size_t(with_ports));
     make_transport(std::move(hardware));
@@ -218,8 +220,8 @@ class Setup {
   void make_transport(VerbsHardware hardware) {
     std::vector<std::string> names;
     for (int r = 0; r < bootstrap_.size(); ++r) names.push_back(bootstrap_.describe(r));
-    transport_ = std::make_unique<VerbsTransport>(bootstrap_.size(), options_, message_bytes_, std::move(hardware), log_,
-                                                  std::move(names));
+    transport_ = std::make_unique<VerbsTransport>(bootstrap_.size(), options_, message_bytes_, std::move(hardware),
+                                                  log_, std::move(names));
     const VerbsHello& mine = hellos_[size_t(me_)];
     for (int peer = 0; peer < bootstrap_.size(); ++peer) {
       const VerbsHello& theirs = hellos_[size_t(peer)];
@@ -371,7 +373,8 @@ class Setup {
       slot.connected = works(slot) && peer_agrees;
       if (slot.connected) continue;
       const std::string why = usable_ ? transport_->at(pair.peer, 0)->problem() : "";
-      log_.info(fmt::format("verbs: {}: {}", describe(pair, slot), why.empty() ? "its probe did not come through" : why));
+      log_.info(
+          fmt::format("verbs: {}: {}", describe(pair, slot), why.empty() ? "its probe did not come through" : why));
       bury(pair, slot);
     }
     const size_t failed = size_t(std::erase_if(pair.slots, [](const Slot& slot) { return !slot.connected; }));

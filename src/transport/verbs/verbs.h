@@ -1,10 +1,10 @@
 // The InfiniBand verbs transport: messages written by the network card straight into slots of the receiver's memory.
 //
-// Between two ranks, per channel, there is a queue pair (RC) on each of a few pairs of ports that were found to connect:
-// InfiniBand, or RoCE with the first pair of GIDs that works. The receiver publishes a ring of memory, which the sender
-// keeps; a message is one RDMA write with immediate data, whose immediate says where it lies. Messages are numbered, so it
-// does not matter which ports they come by, nor whether one comes twice. When a path breaks, both sides stop it, and what
-// it did not bring goes by another one, or by a TCP connection that stands beside it.
+// Between two ranks, per channel, there is a queue pair (RC) on each of a few pairs of ports that were found to
+// connect: InfiniBand, or RoCE with the first pair of GIDs that works. The receiver publishes a ring of memory, which
+// the sender keeps; a message is one RDMA write with immediate data, whose immediate says where it lies. Messages are
+// numbered, so it does not matter which ports they come by, nor whether one comes twice. When a path breaks, both sides
+// stop it, and what it did not bring goes by another one, or by a TCP connection that stands beside it.
 //
 // Where libibverbs is not installed, or there is no device with a port that is up, no peer is reached.
 #pragma once
@@ -27,7 +27,8 @@ struct VerbsOptions {
   // Of every rank, whether verbs shall reach it from here. Symmetric, as TcpOptions::peers.
   std::vector<bool> peers;
   size_t message_bytes_max = 256 * 1024;      // a multiple of 64, from 4096; the ranks agree on the least
-  size_t memory_bytes_max = size_t{64} << 20; // registered for rings, of all peers together, where three messages each fit
+  size_t memory_bytes_max =
+      size_t{64} << 20;  // registered for rings, of all peers together, where three messages each fit
   int paths_max = 2;                          // pairs of ports used by a pair of ranks
   bool tcp = true;                            // whether messages may go by TCP where all paths have failed
   std::string devices;                        // comma list of NAME or NAME:PORT; "": all with a port that is up

@@ -7,21 +7,24 @@ VerbsCause cause_of(ibv_wc_status status) noexcept {
   switch (status) {
     case IBV_WC_SUCCESS: return {"it succeeded", ""};
     case IBV_WC_RETRY_EXC_ERR:
-      return {"the peer's port does not answer (retry count exceeded)",
-              "a cable, port or switch is down, the peer's process or device is gone, a GID of another subnet was chosen "
-              "(TUTTI_IB_GID_INDEX), or packets as large as the MTU do not pass"};
+      return {
+          "the peer's port does not answer (retry count exceeded)",
+          "a cable, port or switch is down, the peer's process or device is gone, a GID of another subnet was chosen "
+          "(TUTTI_IB_GID_INDEX), or packets as large as the MTU do not pass"};
     case IBV_WC_RNR_RETRY_EXC_ERR:
       return {"the peer had no receive posted (receiver-not-ready count exceeded)",
               "the peer's process is stopped, or its device has dropped its receive queue"};
     case IBV_WC_LOC_LEN_ERR: return {"a message is longer than the device takes", "the ports' MTUs differ"};
     case IBV_WC_LOC_QP_OP_ERR: return {"the device found the queue pair inconsistent", "a fault of the driver"};
-    case IBV_WC_LOC_EEC_OP_ERR: return {"the device found the end-to-end context inconsistent", "a fault of the driver"};
+    case IBV_WC_LOC_EEC_OP_ERR:
+      return {"the device found the end-to-end context inconsistent", "a fault of the driver"};
     case IBV_WC_LOC_PROT_ERR:
       return {"the device may not read this rank's memory",
               "memory was unmapped while it was sent, or the locked-memory limit (ulimit -l) was changed"};
     case IBV_WC_WR_FLUSH_ERR: return {"the queue pair was stopped before it got there", "an earlier failure"};
     case IBV_WC_MW_BIND_ERR: return {"binding a memory window failed", "a fault of the driver"};
-    case IBV_WC_BAD_RESP_ERR: return {"the peer's device answered with what is no answer", "a fault of its driver or firmware"};
+    case IBV_WC_BAD_RESP_ERR:
+      return {"the peer's device answered with what is no answer", "a fault of its driver or firmware"};
     case IBV_WC_LOC_ACCESS_ERR: return {"the device may not write this rank's memory", "a fault of the driver"};
     case IBV_WC_REM_INV_REQ_ERR:
       return {"the peer's device refused the request as invalid", "the ports' MTUs differ, or its queue pair is gone"};
@@ -34,7 +37,8 @@ VerbsCause cause_of(ibv_wc_status status) noexcept {
     case IBV_WC_INV_EECN_ERR:
     case IBV_WC_INV_EEC_STATE_ERR: return {"the end-to-end context is not in order", "a fault of the driver"};
     case IBV_WC_FATAL_ERR: return {"the device failed fatally", "its firmware or driver; see the kernel's log (dmesg)"};
-    case IBV_WC_RESP_TIMEOUT_ERR: return {"the peer's device did not answer in time", "the network, or the peer's device"};
+    case IBV_WC_RESP_TIMEOUT_ERR:
+      return {"the peer's device did not answer in time", "the network, or the peer's device"};
     default: return {"the device reported a general failure", "see the kernel's log (dmesg)"};
   }
 }

@@ -17,8 +17,8 @@ constexpr uint32_t rounds_between_looks = 256;  // at events and connections, wh
 
 // --- Sending.
 
-// A message goes from where it is staged. The copy stays there until the peer has consumed the message, so it can be sent
-// again on another path.
+// A message goes from where it is staged. The copy stays there until the peer has consumed the message, so it can be
+// sent again on another path.
 Status VerbsEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return fault_.kind == FaultKind::none ? Status::again : Status::failed;

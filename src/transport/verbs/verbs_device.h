@@ -79,16 +79,16 @@ class VerbsDevice {
   VerbsMemory rings;  // what this rank publishes and stages; goes first
 };
 
-// The devices with a port that is up, and those ports, as the options allow. What cannot be used is logged. device_index
-// counts the devices.
+// The devices with a port that is up, and those ports, as the options allow. What cannot be used is logged.
+// device_index counts the devices.
 struct VerbsHardware {
   std::vector<std::unique_ptr<VerbsDevice>> devices;
   std::vector<VerbsPort> ports;
 };
 VerbsHardware open_verbs_hardware(const VerbsLibrary& library, const VerbsOptions& options, const Log& log);
 
-// Memory of callers that is registered when it is first lent and stays so, for it is mostly lent again. What was freed, or
-// whose pages were given back meanwhile, is let go: LentRegion::changes tells.
+// Memory of callers that is registered when it is first lent and stays so, for it is mostly lent again. What was freed,
+// or whose pages were given back meanwhile, is let go: LentRegion::changes tells.
 class VerbsRegions {
  public:
   static constexpr size_t regions_max = 64;  // the one that was not used for the longest time goes first

@@ -155,7 +155,8 @@ int VerbsPath::post_credit(uint32_t immediate) noexcept {
 }
 
 int VerbsPath::post_marker(uint64_t request) noexcept {
-  if (signalled_first_ != signalled_last_ && signalled_[(signalled_last_ - 1) % signalled_max] >= request) return ring();
+  if (signalled_first_ != signalled_last_ && signalled_[(signalled_last_ - 1) % signalled_max] >= request)
+    return ring();
   Waiting& waiting = next();
   waiting.request.opcode = IBV_WR_RDMA_WRITE;
   return post(waiting, true, false);

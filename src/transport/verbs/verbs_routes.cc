@@ -41,7 +41,9 @@ void add_routes(const std::vector<VerbsPort>& lower, const std::vector<VerbsPort
   if (one.infiniband != other.infiniband) return;
   if (one.infiniband != 0 && one.subnet != other.subnet) return;
   const uint8_t mtu = std::min(one.mtu, other.mtu);
-  const auto gids = [](const VerbsPort& port) { return port.infiniband != 0 ? std::min<size_t>(port.gid_count, 1) : port.gid_count; };
+  const auto gids = [](const VerbsPort& port) {
+    return port.infiniband != 0 ? std::min<size_t>(port.gid_count, 1) : port.gid_count;
+  };
   for (size_t i = 0; i < gids(one); ++i)
     for (size_t j = 0; j < gids(other); ++j) {
       if (one.gids[i].kind != other.gids[j].kind) continue;

@@ -51,7 +51,8 @@ struct VerbsRoute {
 
 // Every way that might connect, the likeliest first; the same list on both sides, seen from each. lower: this rank's
 // number is below the peer's.
-std::vector<VerbsRoute> verbs_routes(const std::vector<VerbsPort>& mine, const std::vector<VerbsPort>& theirs, bool lower);
+std::vector<VerbsRoute> verbs_routes(const std::vector<VerbsPort>& mine, const std::vector<VerbsPort>& theirs,
+                                     bool lower);
 
 // Ranks try so many rounds of routes at most.
 inline constexpr int verbs_rounds_max = 6;

@@ -1,4 +1,5 @@
-// What verbs ranks write to each other: headers in rings, immediate data, and frames on the connection beside the paths.
+// What verbs ranks write to each other: headers in rings, immediate data, and frames on the connection beside the
+// paths.
 #pragma once
 
 #include <cstddef>
