@@ -104,6 +104,26 @@ TEST(VerbsRecovery, WithoutTcpTheLastPathsFailureIsAFaultThatSaysAll) {
   }
 }
 
+// Who has read all may end at once: what was lent to it is known to be read.
+TEST(VerbsEnd, ALenderLearnsThatAllWasReadThoughTheReaderHasEnded) {
+  for (int i = 0; i < 10; ++i) {
+    auto transports = connected_verbs(2, {});
+    Endpoint &lender = *transports[0]->endpoint(1, 0), &reader = *transports[1]->endpoint(0, 0);
+    std::vector<std::byte> memory(lent_bytes_min), received(lent_bytes_min);
+    const LentRegion region{1, memory.data(), memory.size(), -1, {}};
+    size_t done = 0;
+    ASSERT_EQ(lender.lend(region, memory.data(), memory.size(), 1, done), Status::done);
+    done = 0;
+    const TimeNs deadline = now_ns() + patience_ns;
+    while (reader.recv(received.data(), received.size(), 1, done) == Status::again && now_ns() < deadline)
+      for (const auto& transport : transports) transport->progress();
+    transports[1].reset();
+    Status status = Status::again;
+    while ((status = lender.flush()) == Status::again && now_ns() < deadline) transports[0]->progress();
+    ASSERT_EQ(status, Status::done);
+  }
+}
+
 // What a stream costs: one work request a message, and a completion for every sixteenth.
 TEST(VerbsCounters, WorkRequestsAndCompletionsPerMessageAreFew) {
   constexpr uint64_t count = 1000;

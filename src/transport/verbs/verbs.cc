@@ -56,6 +56,8 @@ VerbsTransport::~VerbsTransport() {
   constexpr TimeNs draining_ns_max = ns_per_s;
   const TimeNs deadline = now_ns() + draining_ns_max;
   armed_ = false;
+  for (const auto& endpoint : endpoints_)
+    if (endpoint != nullptr) endpoint->say_what_was_consumed();
   while (now_ns() < deadline && news_.valid()) {
     poll();
     look_at_events();

@@ -156,6 +156,7 @@ Status VerbsEndpoint::flush() noexcept {
     if (const int result = path.post_marker(record.request); result != 0)
       path_failed(path, {"the device took no more requests", std::strerror(result)});
   }
+  if (lent_ && is_over()) return fail(FaultKind::closed, 0);
   if (fault_.kind != FaultKind::none) return Status::failed;
   return lent_ ? Status::again : Status::done;
 }
@@ -201,12 +202,17 @@ void VerbsEndpoint::received(VerbsPath& path, uint32_t immediate) noexcept {
   take_credit(header.consumed);
 }
 
+// The peer has ended, and what it sent before has come.
+bool VerbsEndpoint::is_over() const noexcept {
+  constexpr TimeNs last_completions_ns = 2 * ns_per_ms;
+  return ended_ && now_ns() - ended_at_ns_ > last_completions_ns;
+}
+
 Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
   if (next_arrival().number != received_ + 1 && fault_.kind == FaultKind::none) transport_.poll();
   if (fault_.kind != FaultKind::none) return Status::failed;
   if (next_arrival().number != received_ + 1) {
-    constexpr TimeNs last_completions_ns = 2 * ns_per_ms;  // what the peer sent before its end has come by then
-    if (!ended_ || now_ns() - ended_at_ns_ < last_completions_ns) return Status::again;
+    if (!is_over()) return Status::again;
     transport_.poll_all();
     if (next_arrival().number != received_ + 1) return fail(FaultKind::closed, 0);
   }
@@ -254,6 +260,10 @@ void VerbsEndpoint::give_credit() noexcept {
   ++transport_.counters().credits;
   told_ = received_;
   untold_bytes_ = 0;
+}
+
+void VerbsEndpoint::say_what_was_consumed() noexcept {
+  if (begun_ && !ended_ && fault_.kind == FaultKind::none && told_ != received_) give_credit();
 }
 
 Status VerbsEndpoint::fail(FaultKind kind, int error_number, uint64_t signature, uint64_t bytes) noexcept {

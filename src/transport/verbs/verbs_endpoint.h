@@ -94,6 +94,8 @@ class VerbsEndpoint final : public Endpoint {
   void attend() noexcept;
   bool wants_attention() const noexcept { return attention_; }
   void ring_paths() noexcept;
+  // Before the end: tells the peer of all that was consumed, so that it knows what need not be sent again.
+  void say_what_was_consumed() noexcept;
   // Everything posted is with the peer, or never will be.
   bool drained() noexcept;
 
@@ -135,6 +137,7 @@ class VerbsEndpoint final : public Endpoint {
   void take_credit(uint32_t consumed) noexcept;
   void give_credit() noexcept;
   Status arrived(size_t bytes, uint64_t signature) noexcept;
+  bool is_over() const noexcept;
   Status fail(FaultKind kind, int error_number, uint64_t signature = 0, uint64_t bytes = 0) noexcept;
   void stop_path(VerbsPath& path, const std::string& why) noexcept;
   void resend(int path) noexcept;
