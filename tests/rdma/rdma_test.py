@@ -82,6 +82,8 @@ def sections():
     conformance = "*" if LONG else "*/verbs:*/verbs_whose_paths_fail"
     yield Section("conformance", f"./verbs_conformance_test --gtest_filter='{conformance}' --gtest_brief=1",
                   r"PASSED  \] .*[1-9]\d* tests")
+    yield Section("receivers_ready", "grep . /sys/class/infiniband/rxe*/ports/1/hw_counters/*rnr*", "rcvd_rnr_err:0",
+                  "send_rnr_err:0", unwanted=(r"rnr\w*:[1-9]",))
     yield Section("recovery", f"env TUTTI_LOG=error TUTTI_TEST_FAULTS={200 if LONG else 20} ./verbs_recovery_test",
                   r"paths failed", r"PASSED  \] .*5 tests")
     for ranks in (2, 3, 5) if LONG else (3,):
