@@ -111,7 +111,7 @@ class Machine:
     def limits(self):
         if len(self.cores) < 2:
             return {}
-        done = subprocess.run([self.build / "bench/micro/limits"], capture_output=True, text=True, check=True)
+        done = subprocess.run([self.build / "bench/micro/machine-limits"], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
 
@@ -320,7 +320,7 @@ def keep(results, limits, path):
 def main():
     options = parse_arguments()
     options.build = options.build.resolve()
-    for needed in ("tools/run/tutti-run", "bench/perf/tutti-perf", "bench/micro/limits", "bench/peers/draw-curves"):
+    for needed in ("tools/run/tutti-run", "bench/perf/tutti-perf", "bench/micro/machine-limits", "bench/peers/draw-curves"):
         if not (options.build / needed).exists():
             sys.exit(f"compare: {options.build / needed} is missing; build the project first")
     machine = Machine(options.build)

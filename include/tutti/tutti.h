@@ -227,7 +227,7 @@ TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device);
 
-/* Which transport reaches `peer`: "self", "shm" or "tcp". A constant owned by the library.
+/* Which transport reaches `peer`: "self", "shm", "verbs" or "tcp". A constant owned by the library.
  * Errors: InvalidArgument (peer outside 0..nranks-1, name NULL). */
 TUTTI_API tuttiResult_t tuttiCommTransport(tuttiComm_t comm, int peer, const char** name);
 

@@ -42,6 +42,8 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs; links between hosts are measured always."},
     {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
     {"TUTTI_DETERMINISM", text, "", "bitwise, strict or invariant: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
+    {"TUTTI_IB_GID_INDEX", integer, "-1", "Index of the GID that every InfiniBand or RoCE port uses; -1: the first that works."},
+    {"TUTTI_IB_HCA", text, "", "InfiniBand or RoCE devices that may be used, comma-separated, as mlx5_0 or mlx5_0:1 for a port; unset: all that connect."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
     {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},
     {"TUTTI_LEND", flag, "1", "0: ranks of one host copy messages also out of memory of tuttiMemAlloc, and never read it in place."},
@@ -57,7 +59,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_TCP_MESSAGE_BYTES", bytes, "256K", "Largest message of a TCP connection; the ranks agree on the least."},
     {"TUTTI_TIMEOUT_MS", integer, "300000", "Deadline of an operation and of the set-up, in ms."},
     {"TUTTI_TRACE", text, "", "Every call and wait is written to this name with .RANK.json appended, for tutti-trace and Perfetto."},
-    {"TUTTI_TRANSPORT", text, "", "Transports that may be used, comma-separated: shm, tcp; unset: all."},
+    {"TUTTI_TRANSPORT", text, "", "Transports that may be used, comma-separated: shm, verbs, tcp; unset: all."},
     {"WORLD_SIZE", integer, "", "Number of ranks, as torchrun and tutti-run set it."},
 });
 

@@ -214,7 +214,7 @@ class Communicator {
   bool has_left() const noexcept { return left_; }
 
   const FlightRecorder& recorder() const noexcept { return *recorder_; }
-  // "self", "shm", "tcp".
+  // "self", "shm", "verbs", "tcp".
   const char* transport_to(int peer) const noexcept;
   // The algorithm that a call would run.
   std::string_view algorithm_for(Collective collective, size_t bytes);

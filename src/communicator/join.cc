@@ -80,6 +80,10 @@ std::vector<Place> places_by_machine(std::vector<Place> places, const std::vecto
   return places;
 }
 
+LinkKind link_kind(char first_of_name) {
+  return first_of_name == 's' ? LinkKind::shm : first_of_name == 'v' ? LinkKind::verbs : LinkKind::tcp;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int size,
@@ -180,7 +184,7 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
 
 void Communicator::make_transports(const CommunicatorOptions& options) {
   channels_ = options.channels == -1 ? channels_default : options.channels;
-  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_}, doorbell_);
+  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_, &log_}, doorbell_);
   message_bytes_max_ = links_.message_bytes_max;
 }
 
@@ -231,7 +235,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   // Gathered at once: the largest message, the link's speed where known, the kernel, which peers share this rank's memory,
   // and the place.
   std::string shared;
-  for (const char* name : links_.names) shared += std::string_view(name) == "tcp" ? 't' : 's';
+  for (const char* name : links_.names) shared += name[0];  // self, shm, verbs or tcp
   const std::string head = fmt::format("{} {}\n{} {}\n{}\n", message_bytes_max_, options.link_bits_per_s, boot_id(),
                                        network_namespace(), shared);
   Bytes mine = to_bytes(head);
@@ -256,7 +260,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
     const std::string row = text.substr(second + 1, size_t(size_));
     places_.back().host = int(row.find('s'));
     for (int peer = 0; peer < size_; ++peer)
-      links.push_back(peer == r ? LinkKind::self : row[size_t(peer)] == 's' ? LinkKind::shm : LinkKind::tcp);
+      links.push_back(peer == r ? LinkKind::self : link_kind(row[size_t(peer)]));
   }
   if (size_ == 1) message_bytes_max_ = shm_options_from_environment().slot_bytes;
 

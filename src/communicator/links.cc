@@ -11,24 +11,27 @@
 #include "base/error.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/verbs.h"
 
 namespace tutti {
 namespace {
 
 struct AllowedTransports {
   bool shm = true;
+  bool verbs = true;
   bool tcp = true;
 };
 
 AllowedTransports parse_transports(const std::string& list) {
   if (list.empty()) return {};
-  AllowedTransports allowed{false, false};
+  AllowedTransports allowed{false, false, false};
   for (size_t begin = 0; begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
     const std::string name = list.substr(begin, end - begin);
     if (name == "shm") allowed.shm = true;
+    else if (name == "verbs") allowed.verbs = true;
     else if (name == "tcp") allowed.tcp = true;
-    else throw Error(Code::invalid_argument, fmt::format("transport \"{}\" is not shm or tcp", name));
+    else throw Error(Code::invalid_argument, fmt::format("transport \"{}\" is not shm, verbs or tcp", name));
     begin = end + 1;
   }
   return allowed;
@@ -60,9 +63,10 @@ void settle_broken_link(Bootstrap& bootstrap, const Links& links, int peer, cons
   }
   if (bootstrap.verdict() != nullptr) return;
   try {
-    const char* const reason = fault.kind == FaultKind::closed   ? "was closed by the other side"
-                               : fault.kind == FaultKind::system ? std::strerror(fault.error_number)
-                                                                 : "it brought what nobody sends";
+    const std::string_view reason = fault.kind == FaultKind::closed   ? "was closed by the other side"
+                                    : !fault.text.empty()             ? fault.text
+                                    : fault.kind == FaultKind::system ? std::strerror(fault.error_number)
+                                                                      : "it brought what nobody sends";
     bootstrap.fail({Code::remote_error, -1,
                     fmt::format("{}: the {} link{} to {} failed: {}", bootstrap.describe(bootstrap.rank()),
                                 links.names[size_t(peer)], of_what, bootstrap.describe(peer), reason)});
@@ -75,6 +79,7 @@ void check_transports(const std::string& list) { parse_transports(list); }
 
 Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& doorbell) {
   const AllowedTransports allowed = parse_transports(options.transports);
+  const Log log = options.log != nullptr ? *options.log : Log(bootstrap.describe(bootstrap.rank()));
   Links links;
   links.grace_ns = std::min(links.grace_ns, options.timeout_ns / 2);
   links.endpoints.assign(size_t(options.channels) * size_t(bootstrap.size()), nullptr);
@@ -87,10 +92,23 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
     shm.timeout_ns = options.timeout_ns;
     take(links, make_shm(bootstrap, shm), options.channels);
   }
+  const auto still_unreached = [&links] {
+    std::vector<bool> peers;
+    for (const char* name : links.names) peers.push_back(name == nullptr);
+    return peers;
+  };
+  if (allowed.verbs) {
+    VerbsOptions verbs = verbs_options_from_environment();
+    verbs.channels = options.channels;
+    verbs.peers = still_unreached();
+    verbs.tcp = allowed.tcp;
+    if (std::unique_ptr<Transport> made = make_verbs(bootstrap, verbs, log))
+      take(links, std::move(made), options.channels);
+  }
   if (allowed.tcp) {
     TcpOptions tcp;
     tcp.channels = options.channels;
-    for (const char* name : links.names) tcp.peers.push_back(name == nullptr);
+    tcp.peers = still_unreached();
     take(links, make_tcp(bootstrap, tcp), options.channels);
   }
   const auto unreached = std::find(links.names.begin(), links.names.end(), nullptr);

@@ -16,12 +16,13 @@ struct LinksOptions {
   std::string transports;  // comma list allowed, or "" for all
   int channels = 1;
   TimeNs timeout_ns = 0;   // of the connecting
+  const Log* log = nullptr;  // null: one is made
 };
 
 struct Links {
   std::vector<std::unique_ptr<Transport>> transports;
   std::vector<Endpoint*> endpoints;  // [channel * size + peer]; null for the rank itself
-  std::vector<const char*> names;    // of the transport that reaches each rank: "self", "shm", "tcp"
+  std::vector<const char*> names;    // of the transport that reaches each rank: "self", "shm", "verbs", "tcp"
   size_t message_bytes_max = ~size_t{0};  // of this rank's transports; others' may be less
   Clock* clock = nullptr;            // null: the machine's
   TimeNs grace_ns = 500 * ns_per_ms;  // how long a broken link waits for the control plane to say who died

@@ -1,8 +1,10 @@
 // What a rank tells peers of the same host of memory that they may map and read.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace tutti {
 
@@ -15,6 +17,9 @@ struct LentRegion {
   int fd = -1;          // sealed: its size never changes. Not to be trusted: a program may have closed it
   uint64_t inode = 0;   // by which the file is known from another one that came to have this descriptor
   size_t file_bytes = 0;
+  // Counts up whenever some of its pages are given back to the system or all of it ends; who has pinned pages pins anew
+  // then. Null: nobody tells, so nobody may keep its pages pinned.
+  std::shared_ptr<const std::atomic<uint64_t>> changes;
 
   bool holds(const std::byte* data, size_t size) const noexcept {
     return data >= begin && size <= bytes && size_t(data - begin) <= bytes - size;

@@ -38,12 +38,13 @@ uint64_t inode_of(int fd) noexcept {
 SharedRegion::SharedRegion(uint64_t number, size_t bytes, bool huge_pages)
     : file_(make_memory_file("tutti-memory", bytes, allocating, "; raise `ulimit -f`")),
       mapping_(file_.get(), 0, bytes, allocating, "", huge_pages ? huge_page_bytes : 0),
-      lent_{number, mapping_.data(), mapping_.bytes(), file_.get(), inode_of(file_.get()), bytes} {
+      lent_{number, mapping_.data(), mapping_.bytes(), file_.get(), inode_of(file_.get()), bytes, changes_} {
   if (huge_pages) ::madvise(mapping_.data(), bytes, MADV_HUGEPAGE);  // only a favour
 }
 
 void SharedRegion::discard(size_t offset, size_t bytes) const noexcept {
   ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(offset), off_t(bytes));
+  changes_->fetch_add(1, std::memory_order_release);  // pairs with who looks before lending
 }
 
 void* SharedMemory::allocate(size_t bytes) {

@@ -24,6 +24,7 @@ class SharedRegion {
  public:
   // huge_pages: asked for, and begun at one. Throws Error(system_error).
   SharedRegion(uint64_t number, size_t bytes, bool huge_pages);
+  ~SharedRegion() { changes_->fetch_add(1, std::memory_order_release); }  // pairs with who looks before lending
 
   uint64_t number() const noexcept { return lent_.number; }
   int fd() const noexcept { return file_.get(); }
@@ -37,6 +38,7 @@ class SharedRegion {
  private:
   Fd file_;
   Mapping mapping_;
+  std::shared_ptr<std::atomic<uint64_t>> changes_ = std::make_shared<std::atomic<uint64_t>>(0);
   LentRegion lent_;
 };
 

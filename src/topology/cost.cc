@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t costs_version = 0x43540002;  // "TC", 2
+constexpr uint32_t costs_version = 0x43540003;  // "TC", 3
 constexpr double cost_max = 1e12;               // 1000 s
 
 constexpr std::array rows = std::to_array<MachineCostRow>({
@@ -28,6 +28,9 @@ constexpr std::array rows = std::to_array<MachineCostRow>({
     {"shm_message_ns", &MachineCosts::shm_message_ns},
     {"tcp_message_ns", &MachineCosts::tcp_message_ns},
     {"tcp_receive_ns", &MachineCosts::tcp_receive_ns},
+    {"verbs_message_ns", &MachineCosts::verbs_message_ns},
+    {"verbs_receive_ns", &MachineCosts::verbs_receive_ns},
+    {"verbs_latency_ns", &MachineCosts::verbs_latency_ns},
     {"loopback_latency_ns", &MachineCosts::loopback_latency_ns},
     {"loopback_byte_ns", &MachineCosts::loopback_byte_ns},
     {"network_latency_ns", &MachineCosts::network_latency_ns},
@@ -46,7 +49,7 @@ struct Pair {
 
 Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
   Pair pair{kind, a.host == b.host, a.host == b.host && a.last_cache >= 0 && a.last_cache == b.last_cache, 0};
-  if (kind != LinkKind::tcp) return pair;
+  if (kind != LinkKind::tcp && kind != LinkKind::verbs) return pair;
   pair.bits_per_s = std::min(a.link_bits_per_s, b.link_bits_per_s);
   if (pair.bits_per_s == 0 && !pair.same_host) pair.bits_per_s = std::min(a.nic_bits_per_s, b.nic_bits_per_s);
   return pair;
@@ -71,15 +74,23 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.inline_bytes = shm_inline_bytes;
     return link;
   }
+  const double link_speed_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
+  if (pair.kind == LinkKind::verbs) {
+    link.message_ns = m.verbs_message_ns;
+    link.receive_ns = m.verbs_receive_ns;
+    link.latency_ns += m.verbs_latency_ns;
+    link.byte_ns = std::max(link_speed_byte_ns, m.copy_byte_ns);  // what is not lent is copied on its way
+    link.fan_out_byte_ns = network_fan_out * link_speed_byte_ns;
+    return link;
+  }
   link.message_ns = m.tcp_message_ns;
   link.receive_ns = m.tcp_receive_ns;
   link.latency_ns += pair.same_host ? m.loopback_latency_ns : m.network_latency_ns;
   link.byte_ns = m.loopback_byte_ns;
   if (pair.same_host && pair.bits_per_s == 0) return link;
   // A fast link leaves the kernel's own work per byte, for which the loopback stands.
-  const double link_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
-  link.byte_ns = std::max(link_byte_ns, m.loopback_byte_ns);
-  link.fan_out_byte_ns = network_fan_out * link_byte_ns;
+  link.byte_ns = std::max(link_speed_byte_ns, m.loopback_byte_ns);
+  link.fan_out_byte_ns = network_fan_out * link_speed_byte_ns;
   return link;
 }
 

@@ -18,7 +18,7 @@ inline constexpr uint64_t shm_inline_bytes = 40;
 
 // Which transport connects a pair of ranks. Whether they share a cache, or a TCP connection stays on the host, follows
 // from their places.
-enum class LinkKind : uint8_t { self, shm, tcp };
+enum class LinkKind : uint8_t { self, shm, verbs, tcp };
 
 // Constants of one machine, all in ns or ns per byte. The defaults are those of a common server. Rank 0's are
 // broadcast, so that all ranks choose alike.
@@ -32,6 +32,9 @@ struct MachineCosts {
   double shm_message_ns = 30;        // a message in shared memory, beside its bytes
   double tcp_message_ns = 3'000;     // the system call that sends a small message
   double tcp_receive_ns = 3'000;     // those that find and take it
+  double verbs_message_ns = 300;     // handing a message to an RDMA device
+  double verbs_receive_ns = 300;     // finding and taking one
+  double verbs_latency_ns = 1'500;   // between
   double loopback_latency_ns = 3'000;
   double loopback_byte_ns = 0.4;
   double network_latency_ns = 15'000;  // between hosts

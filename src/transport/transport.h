@@ -36,6 +36,7 @@ struct Fault {
   int error_number = 0;
   uint64_t signature = 0;  // received
   uint64_t bytes = 0;      // received
+  std::string_view text;   // of a system's fault: what failed, in words; "": error_number says all. As long as the endpoint
 };
 
 // A word of memory that an arrival changes to `until`. Where `word` is null, only asking tells.

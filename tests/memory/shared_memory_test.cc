@@ -107,6 +107,24 @@ TEST(SharedMemory, ARegionIsSeenThroughItsDescriptorAndItsNumberIsItsOwn) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(large) % (size_t{2} << 20), 0u);
 }
 
+// Who has pinned a region's pages must know when they are no longer the ones that are read.
+TEST(SharedMemory, FreeingMemoryChangesItsRegionAndSoDoesItsEnd) {
+  SharedMemory memory;
+  std::byte* const small = allocate(memory, page_bytes());
+  std::byte* const large = allocate(memory, SharedMemory::small_bytes_max + 1);
+  const auto changes_of = [&](const std::byte* data) { return memory.find(data, 1)->region->lent().changes; };
+  const auto of_small = changes_of(small), of_large = changes_of(large);
+  const uint64_t small_before = *of_small, large_before = *of_large;
+  std::byte* const neighbour = allocate(memory, page_bytes());
+  EXPECT_EQ(*of_small, small_before) << "nothing was freed yet";
+  memory.free(neighbour);
+  EXPECT_NE(*of_small, small_before);
+  EXPECT_EQ(*of_large, large_before);
+  memory.free(large);
+  EXPECT_NE(*of_large, large_before);
+  memory.free(small);
+}
+
 TEST(SharedMemory, SmallBlocksShareDescriptorsAndFreedPagesGoBackToTheSystem) {
   SharedMemory memory;
   std::vector<std::byte*> blocks;

@@ -1,6 +1,6 @@
 """tutti-doctor: its findings, its exit code, and that docs/environment.md is what it prints.
 
-Usage: doctor_test.py TUTTI_DOCTOR ENVIRONMENT_MD"""
+Usage: doctor_test.py TUTTI_DOCTOR ENVIRONMENT_MD TUTTI_RUN"""
 import json
 import os
 import pathlib
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-DOCTOR, DOCUMENT = sys.argv[1], pathlib.Path(sys.argv[2])
+DOCTOR, DOCUMENT, RUN = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
 
 
@@ -73,6 +73,26 @@ class Doctor(unittest.TestCase):
         self.assertIn("| `TUTTI_ALGO` |", printed)
         self.assertEqual(DOCUMENT.read_text(), printed,
                          "mend it with: tutti-doctor --environment > docs/environment.md")
+
+    def test_pairs_of_ranks_are_measured_and_told_once(self):
+        done = subprocess.run([RUN, "-n", "3", DOCTOR, "--pairs"], capture_output=True, text=True, timeout=60,
+                              env=CLEAN | {"TUTTI_TRANSPORT": "shm"})
+        self.assertEqual(done.returncode, 0, done)
+        for pair in ("0-1", "0-2", "1-2"):
+            self.assertEqual(done.stdout.count(f"pair {pair}: rank {pair[0]} (host "), 1, done.stdout)
+        self.assertRegex(done.stdout, r"ok .*: shm, [0-9.]+ us, [0-9.e+]+ MiB/s")
+
+    def test_ranks_of_one_host_that_share_no_memory_are_noted(self):
+        done = subprocess.run([RUN, "-n", "2", DOCTOR, "--pairs"], capture_output=True, text=True, timeout=60,
+                              env=CLEAN | {"TUTTI_TRANSPORT": "tcp"})
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("do not share memory", done.stdout)
+
+    def test_ranks_that_do_not_meet_are_a_problem(self):
+        done = doctor("--pairs", "--json", RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29555",
+                      TUTTI_TIMEOUT_MS="300")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("the ranks do not work together", json.loads(done.stdout)[0]["sentence"])
 
     def test_an_unknown_option_is_refused(self):
         done = doctor("--everything")

@@ -40,6 +40,20 @@ TEST(CostModel, SharedMemoryIsCheaperThanLoopbackIsCheaperThanTheNetwork) {
   EXPECT_EQ(mixed.link(0, 2).latency_ns, tcp.link(0, 2).latency_ns);
 }
 
+TEST(CostModel, VerbsAreCheaperThanTcpBetweenHostsAndAsFastAsTheLink) {
+  auto where = places(2, 2, 8);
+  for (Place& place : where) place.nic_bits_per_s = 10'000'000'000;
+  where[1].host = 1;
+  const LinkCost verbs = cost_model(where, links(2, LinkKind::verbs), {}).link(0, 1);
+  const LinkCost tcp = cost_model(where, links(2, LinkKind::tcp), {}).link(0, 1);
+  EXPECT_LT(verbs.latency_ns, tcp.latency_ns);
+  EXPECT_LT(verbs.message_ns, tcp.message_ns);
+  EXPECT_LT(verbs.receive_ns, tcp.receive_ns);
+  EXPECT_EQ(verbs.byte_ns, 0.8);
+  for (Place& place : where) place.link_bits_per_s = 400'000'000'000;
+  EXPECT_EQ(cost_model(where, links(2, LinkKind::verbs), {}).link(0, 1).byte_ns, MachineCosts{}.copy_byte_ns);
+}
+
 TEST(CostModel, ASharedCacheIsNearerThanAnotherSocket) {
   auto where = places(3, 1, 8);
   where[2].last_cache = 1;

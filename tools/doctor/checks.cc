@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "topology/system.h"
+#include "tools/doctor/rdma.h"
 #include "topology/tree.h"
 
 namespace tutti {
@@ -156,32 +157,6 @@ bool library_loads(const char* name) {
   return library != nullptr;
 }
 
-Finding check_infiniband() {
-  const bool library = library_loads("libibverbs.so.1");
-  const std::vector<std::string> devices = infiniband_devices();
-  if (devices.empty())
-    return {"InfiniBand", Severity::ok,
-            fmt::format("no device; libibverbs is {}installed", library ? "" : "not "), ""};
-  std::string list;
-  for (const std::string& device : devices) {
-    const LinkFacts link = infiniband_link(device);
-    list += fmt::format("{}{}{}{}", list.empty() ? "" : ", ", device, link.bits_per_s > 0 ? " " : "",
-                        human_speed(link.bits_per_s)) + (link.up ? "" : " (down)");
-  }
-  if (!library)
-    return {"InfiniBand", Severity::note, "devices are present (" + list + ") but libibverbs is not installed",
-            "apt-get install libibverbs1 ibverbs-providers"};
-  rlimit locked{};
-  ::getrlimit(RLIMIT_MEMLOCK, &locked);
-  constexpr rlim_t enough = rlim_t{64} << 20;
-  if (locked.rlim_cur < enough)
-    return {"InfiniBand", Severity::note,
-            fmt::format("devices are present ({}), but a process may lock only {} of memory", list,
-                        human_bytes(locked.rlim_cur)),
-            "ulimit -l unlimited"};
-  return {"InfiniBand", Severity::ok, "libibverbs and devices are present: " + list, ""};
-}
-
 Finding check_gpu() {
   const bool library = library_loads("libcuda.so.1");
   const std::vector<GpuFacts> gpus = nvidia_gpus();
@@ -227,7 +202,7 @@ std::vector<Finding> check_environment() {
 }
 
 constexpr std::array checks = {check_shared_memory, check_cpu_time,   check_open_files, check_network,
-                               check_interface_choice, check_membarrier, check_infiniband, check_gpu};
+                               check_interface_choice, check_membarrier};
 
 }  // namespace
 
@@ -239,6 +214,8 @@ const char* name(Severity severity) noexcept {
 std::vector<Finding> examine() {
   std::vector<Finding> findings;
   for (const auto check : checks) findings.push_back(check());
+  for (Finding& finding : check_rdma(this_rdma_machine())) findings.push_back(std::move(finding));
+  findings.push_back(check_gpu());
   for (Finding& finding : check_environment()) findings.push_back(std::move(finding));
   return findings;
 }

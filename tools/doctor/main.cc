@@ -10,6 +10,7 @@
 
 #include "base/environment.h"
 #include "tools/doctor/checks.h"
+#include "tools/doctor/pairs.h"
 
 namespace tutti {
 namespace {
@@ -34,12 +35,16 @@ std::string to_json(const std::vector<Finding>& findings) {
 }
 
 int run(int argc, char** argv) {
-  bool environment = false, json = false;
+  bool environment = false, json = false, pairs = false;
   CLI::App app("Looks for what would keep Tutti from working on this machine, and says how to mend it.\n"
                "Exit code: 0 no problem, 1 a problem, 2 bad arguments.",
                "tutti-doctor");
   auto* listing = app.add_flag("--environment", environment, "Print the table of environment variables as Markdown");
   app.add_flag("--json", json, "Print the findings as JSON")->excludes(listing);
+  app.add_flag("--pairs", pairs,
+               "Started as ranks are (tutti-run -n 4 tutti-doctor --pairs; mpirun; srun): which transport "
+               "connects each pair, and how fast. Rank 0 prints")
+      ->excludes(listing);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -49,8 +54,9 @@ int run(int argc, char** argv) {
     std::fputs(environment_markdown().c_str(), stdout);
     return 0;
   }
-  const std::vector<Finding> findings = examine();
-  std::fputs((json ? to_json(findings) : to_text(findings)).c_str(), stdout);
+  int rank = 0;
+  const std::vector<Finding> findings = pairs ? examine_pairs(rank) : examine();
+  if (rank == 0) std::fputs((json ? to_json(findings) : to_text(findings)).c_str(), stdout);
   return std::any_of(findings.begin(), findings.end(),
                      [](const Finding& finding) { return finding.severity == Severity::problem; });
 }

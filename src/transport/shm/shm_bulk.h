@@ -21,12 +21,15 @@ class ShmBulk {
   // than a third of the ring, there is room for two at least.
   //
   // A lap ends after lap_bytes, or as many messages of this size as may be under way, yet not before 4 messages, unless
-  // the receiver is so far behind that there is no room at the start: memory that was used lately is in some cache.
+  // the receiver is so far behind that there is no room at the start: memory that was used lately is in some cache. With
+  // lap_bytes of all bytes, a lap is the whole ring.
   size_t place(size_t bytes) const noexcept {
     if (empty()) return 0;
     if (last_ - first_ == under_way_.size()) return npos;
     const size_t size = rounded(bytes);
-    const size_t lap = std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min * size);
+    const size_t lap = lap_bytes_ >= bytes_
+                           ? bytes_
+                           : std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min * size);
     const Message &first = at(first_), &last = at(last_ - 1);
     if (last.begin < first.begin) return last.end + size <= first.begin ? last.end : npos;
     const bool room_at_start = size <= first.begin;

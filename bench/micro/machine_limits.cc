@@ -1,5 +1,5 @@
-// limits: what two cores of this machine can do at best, as JSON: what measured libraries are held against. Usage: limits
-// [CORE CORE]; by default the first two that are allowed. Takes about a second.
+// machine-limits: what two cores of this machine can do at best, as JSON: what measured libraries are held against.
+// Usage: machine-limits [CORE CORE]; by default the first two that are allowed. Takes about a second.
 #include <arpa/inet.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
       if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   if (argc == 3) cores = {std::atoi(argv[1]), std::atoi(argv[2])};
   if (argc == 2 || argc > 3 || cores.size() < 2 || cores[0] == cores[1]) {
-    std::fprintf(stderr, "usage: limits [CORE CORE], two different cores\n");
+    std::fprintf(stderr, "usage: machine-limits [CORE CORE], two different cores\n");
     return 2;
   }
   const int a = cores[0], b = cores[1];
@@ -207,7 +207,7 @@ int main(int argc, char** argv) {
                 copy_gbps(a, b, true), dirty_gbps(a, b));
     std::printf("\"tcp_round_trip_ns\": %.0f, \"tcp_gbps\": %.2f}\n", tcp_round_trip_ns(a, b), tcp_gbps(a, b));
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "limits: %s\n", error.what());
+    std::fprintf(stderr, "machine-limits: %s\n", error.what());
     return 1;
   }
   return 0;

@@ -1,0 +1,336 @@
+// Sending and receiving by verbs: no allocation and no lock; system calls only where the driver makes them.
+#include <arpa/inet.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "transport/verbs/verbs_endpoint.h"
+
+namespace tutti {
+namespace {
+
+constexpr int completions_at_once = 16;
+constexpr uint32_t rounds_between_looks = 256;  // at events and connections, while nobody sleeps
+
+}  // namespace
+
+// --- Sending.
+
+// A message goes from where it is staged. The copy stays there until the peer has consumed the message, so it can be
+// sent again on another path.
+Status VerbsEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  std::byte* const place = reserve(bytes);
+  if (place == nullptr) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
+  if (bytes > 0) std::memcpy(place, data, bytes);
+  commit(bytes, signature);
+  bytes_done = bytes;
+  return Status::done;
+}
+
+Status VerbsEndpoint::lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
+                           size_t& bytes_done) noexcept {
+  if (bytes < lent_bytes_min || bytes > message_bytes_max_) return send(data, bytes, signature, bytes_done);
+  const VerbsRegions::Keys* const keys = transport_.regions().find(region);
+  if (keys == nullptr) return send(data, bytes, signature, bytes_done);
+  if (!may_send(bytes)) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
+  lent_until_ = sent_ + 1;
+  lent_ = true;
+  publish(std::exchange(reserved_, ShmBulk::npos), bytes, signature, data, keys);
+  bytes_done = bytes;
+  return Status::done;
+}
+
+std::byte* VerbsEndpoint::reserve(size_t bytes) noexcept {
+  if (bytes > message_bytes_max_) fail(FaultKind::system, EMSGSIZE, 0, bytes);
+  return may_send(bytes) ? staging_ + reserved_ + verbs_unit_bytes : nullptr;
+}
+
+void VerbsEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
+  publish(std::exchange(reserved_, ShmBulk::npos), bytes, signature, nullptr, nullptr);
+}
+
+// Whether there is a line, and a place in the peer's ring, for a message; it is reserved then.
+bool VerbsEndpoint::may_send(size_t bytes) noexcept {
+  for (int look = 0; fault_.kind == FaultKind::none; ++look) {
+    const bool line = sent_ - consumed_ <= mask_;
+    if (line && reserved_ == ShmBulk::npos) {
+      bulk_.give_back(consumed_, sent_);
+      reserved_ = bulk_.place(bytes + verbs_unit_bytes);
+    }
+    if (line && reserved_ != ShmBulk::npos && !ended_ && (by_stream_ ? stream_.has_room() : choose_path() != nullptr))
+      return true;
+    if (ended_ && !attention_) {
+      fail(FaultKind::closed, 0);
+      return false;
+    }
+    if (look > 0 || !transport_.poll()) return false;
+  }
+  return false;
+}
+
+void VerbsEndpoint::publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent,
+                            const VerbsRegions::Keys* keys) noexcept {
+  const uint32_t number = ++sent_;
+  bulk_.take(place, bytes + verbs_unit_bytes, number);
+  Sent& record = sent(number);
+  record.place = place / verbs_unit_bytes;
+  record.bytes = bytes;
+  record.lent = lent;
+  record.written = false;
+  if (keys != nullptr) record.keys = *keys;
+  VerbsHeader& header = *header_at(staging_, record.place);
+  header.signature = signature;
+  header.bytes = bytes;
+  header.number = number;
+  ++transport_.counters().messages;
+  // Of bulk that is lent, only the first message goes at once: flush() and progress() come soon.
+  if (!transmit(number, lent != nullptr && consumed_ + 1 != number)) {
+    record.path = by_nothing;
+    unsent_ = attention_ = true;
+    transport_.needs_attention();
+  }
+}
+
+// Hands a message to the path that has the least to bring, or to the connection where no path is left.
+bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
+  Sent& record = sent(number);
+  VerbsHeader& header = *header_at(staging_, record.place);
+  header.consumed = told_ = received_;
+  untold_bytes_ = 0;
+  if (by_stream_) {
+    if (!stream_.has_room()) return false;
+    record.path = by_stream;
+    const auto* start = reinterpret_cast<const std::byte*>(&header);
+    const size_t whole = sizeof header + record.bytes;
+    const VerbsFrame frame{VerbsFrame::message, uint32_t(record.place), whole};
+    if (record.lent == nullptr) stream_.push({frame, {start, nullptr}, {whole, 0}, number});
+    else stream_.push({frame, {start, record.lent}, {sizeof header, record.bytes}, number});
+    write_stream();
+    return true;
+  }
+  VerbsPath* const path = choose_path();
+  if (path == nullptr) return false;
+  record.path = int8_t(path->number());
+  path->bytes_under_way += record.bytes + verbs_unit_bytes;
+  const VerbsPieces pieces{reinterpret_cast<const std::byte*>(&header), record.lent, &record.keys, record.bytes,
+                           record.place};
+  const int result = path->post_message(pieces, more);
+  record.request = path->posted();
+  if (result != 0) path_failed(*path, {"the device took no more requests", std::strerror(result)});
+  else if (more) transport_.needs_attention();
+  return true;
+}
+
+VerbsPath* VerbsEndpoint::choose_path() noexcept {
+  VerbsPath* best = nullptr;
+  for (const auto& path : paths_) {
+    if (path->state != VerbsPath::State::alive || !path->has_room()) continue;
+    if (best == nullptr || path->bytes_under_way < best->bytes_under_way) best = path.get();
+  }
+  return best;
+}
+
+bool VerbsEndpoint::is_delivered(uint32_t number) noexcept {
+  if (ShmBulk::is_consumed(number, consumed_, sent_)) return true;
+  const Sent& record = sent(number);
+  if (record.path == by_stream) return record.written;
+  return record.path >= 0 && paths_[size_t(record.path)]->is_completed(record.request);
+}
+
+// What was copied can be forgotten by the caller. What was lent is out once the device says so, which it is asked by a
+// marker where no completion is under way that would tell.
+Status VerbsEndpoint::flush() noexcept {
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  if (!lent_) return Status::done;
+  ring_paths();
+  transport_.poll();
+  lent_ = false;
+  for (uint32_t number = consumed_ + 1; int32_t(lent_until_ - number) >= 0; ++number) {
+    const Sent& record = sent(number);
+    if (record.lent == nullptr || is_delivered(number)) continue;
+    lent_ = true;
+    if (record.path < 0) continue;
+    VerbsPath& path = *paths_[size_t(record.path)];
+    if (path.state != VerbsPath::State::alive || !path.has_room()) continue;
+    if (const int result = path.post_marker(record.request); result != 0)
+      path_failed(path, {"the device took no more requests", std::strerror(result)});
+  }
+  if (lent_ && is_over()) return fail(FaultKind::closed, 0);
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  return lent_ ? Status::again : Status::done;
+}
+
+void VerbsEndpoint::ring_paths() noexcept {
+  for (const auto& path : paths_) {
+    if (path->state != VerbsPath::State::alive) continue;
+    if (const int result = path->ring(); result != 0)
+      path_failed(*path, {"the device took no more requests", std::strerror(result)});
+  }
+}
+
+void VerbsEndpoint::take_credit(uint32_t consumed) noexcept {
+  for (; int32_t(consumed - consumed_) > 0 && consumed_ != sent_; ++consumed_) {
+    const Sent& record = sent(consumed_ + 1);
+    if (record.path >= 0) paths_[size_t(record.path)]->bytes_under_way -= record.bytes + verbs_unit_bytes;
+  }
+}
+
+// --- Receiving.
+
+void VerbsEndpoint::received(VerbsPath& path, uint32_t immediate) noexcept {
+  if (immediate == verbs_probe) {
+    path.probed = true;
+    return;
+  }
+  if ((immediate & verbs_credit_bit) != 0) {
+    // 31 bits of a count that is at most `mask_ + 1` ahead of what is known.
+    const uint32_t ahead = (immediate - consumed_) & ~verbs_credit_bit;
+    if (ahead <= mask_ + 1) take_credit(consumed_ + ahead);
+    return;
+  }
+  const uint64_t place = immediate;
+  if ((place + 1) * verbs_unit_bytes > ring_bytes_) {
+    return path_failed(path, {"the peer wrote outside of its ring", "the peer runs another version of Tutti"});
+  }
+  const VerbsHeader& header = *header_at(ring_, place);
+  if (header.bytes > ring_bytes_ - (place + 1) * verbs_unit_bytes || header.number - received_ - 1 > mask_) {
+    if (int32_t(header.number - received_) <= 0) return;  // it came before, by a path that failed
+    return path_failed(path, {"the peer wrote what is no message", "the peer runs another version of Tutti"});
+  }
+  arrivals_[header.number & mask_] = {header.number, place};
+  take_credit(header.consumed);
+}
+
+// The peer has ended, and what it sent before has come.
+bool VerbsEndpoint::is_over() const noexcept {
+  constexpr TimeNs last_completions_ns = 2 * ns_per_ms;
+  return ended_ && now_ns() - ended_at_ns_ > last_completions_ns;
+}
+
+Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
+  if (next_arrival().number != received_ + 1 && fault_.kind == FaultKind::none) transport_.poll();
+  if (fault_.kind != FaultKind::none) return Status::failed;
+  if (next_arrival().number != received_ + 1) {
+    if (!is_over()) return Status::again;
+    transport_.poll_all();
+    if (next_arrival().number != received_ + 1) return fail(FaultKind::closed, 0);
+  }
+  const VerbsHeader& header = *header_at(ring_, next_arrival().place);
+  if (header.signature == signature && header.bytes == bytes) [[likely]] return Status::done;
+  return fail(FaultKind::mismatch, 0, header.signature, header.bytes);
+}
+
+Status VerbsEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  if (const Status status = arrived(bytes, signature); status != Status::done) return status;
+  if (bytes > 0) std::memcpy(data, payload(next_arrival()), bytes);
+  bytes_done = bytes;
+  return release();
+}
+
+Status VerbsEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
+  if (const Status status = arrived(bytes, signature); status != Status::done) return status;
+  data = payload(next_arrival());
+  return Status::done;
+}
+
+Status VerbsEndpoint::release() noexcept {
+  const VerbsHeader& header = *header_at(ring_, next_arrival().place);
+  untold_bytes_ += header.bytes + verbs_unit_bytes;
+  ++received_;
+  if (untold_bytes_ >= untold_bytes_max_ || received_ - told_ > mask_ / 2) give_credit();
+  return Status::done;
+}
+
+// Room goes back with the messages of the other direction; where none go, with one of its own.
+void VerbsEndpoint::give_credit() noexcept {
+  const uint32_t immediate = (received_ & ~verbs_credit_bit) | verbs_credit_bit;
+  credit_due_ = false;
+  if (by_stream_ && stream_.has_room()) {
+    stream_.push({{VerbsFrame::credit, immediate, 0}, {}, {}, 0});
+    write_stream();
+  } else if (VerbsPath* const path = by_stream_ ? nullptr : choose_path(); path != nullptr) {
+    if (const int result = path->post_credit(immediate); result != 0)
+      path_failed(*path, {"the device took no more requests", std::strerror(result)});
+  } else {
+    credit_due_ = attention_ = true;
+    transport_.needs_attention();
+    return;
+  }
+  ++transport_.counters().credits;
+  told_ = received_;
+  untold_bytes_ = 0;
+}
+
+void VerbsEndpoint::say_what_was_consumed() noexcept {
+  if (begun_ && !ended_ && fault_.kind == FaultKind::none && told_ != received_) give_credit();
+}
+
+Status VerbsEndpoint::fail(FaultKind kind, int error_number, uint64_t signature, uint64_t bytes) noexcept {
+  if (fault_.kind == FaultKind::none) fault_ = {kind, error_number, signature, bytes};
+  return Status::failed;
+}
+
+// --- The transport.
+
+void VerbsTransport::progress() noexcept {
+  poll();
+  if (++rounds_ % rounds_between_looks == 0 || streaming_ > 0) look_at_events();
+  if (!attention_) return;
+  attention_ = false;
+  for (const auto& endpoint : endpoints_) {
+    if (endpoint == nullptr) continue;
+    endpoint->ring_paths();
+    if (endpoint->wants_attention()) endpoint->attend();
+    attention_ |= endpoint->wants_attention();
+  }
+}
+
+bool VerbsTransport::poll() noexcept {
+  bool any = false;
+  for (const auto& device : hardware_.devices) {
+    ibv_wc completions[completions_at_once];
+    const int n = ibv_poll_cq(device->cq(), completions_at_once, completions);
+    for (int i = 0; i < n; ++i) completed(completions[i]);
+    any |= n > 0;
+  }
+  return any;
+}
+
+void VerbsTransport::poll_all() noexcept {
+  while (poll()) {
+  }
+}
+
+void VerbsTransport::completed(const ibv_wc& completion) noexcept {
+  VerbsPath& path = *reinterpret_cast<VerbsPath*>(completion.wr_id & ~verbs_receive_bit);
+  const bool receive = (completion.wr_id & verbs_receive_bit) != 0;
+  if (receive) path.receive_completed();
+  if (completion.status != IBV_WC_SUCCESS) return path.endpoint().path_failed(path, cause_of(completion.status));
+  if (!receive) return path.send_completed();
+  ++counters_.arrivals;
+  path.endpoint().received(path, ntohl(completion.imm_data));
+}
+
+void VerbsTransport::arm() noexcept {
+  for (const auto& endpoint : endpoints_)
+    if (endpoint != nullptr) endpoint->ring_paths();
+  look_at_events();
+  armed_ = true;
+  for (const auto& device : hardware_.devices) device->arm();
+  poll_all();  // what came before makes nothing ready
+}
+
+void VerbsTransport::disarm() noexcept {
+  armed_ = false;
+  for (const auto& device : hardware_.devices) device->drain_channel();
+  look_at_events();
+}
+
+size_t VerbsTransport::poll_fds(std::span<pollfd> space) noexcept {
+  if (space.empty()) return 0;
+  space[0] = {news_.get(), POLLIN, 0};
+  return 1;
+}
+
+}  // namespace tutti

@@ -1,0 +1,141 @@
+// Scoring routes, and the exchange of ports.
+#include "transport/verbs/verbs_routes.h"
+
+#include <algorithm>
+#include <span>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "base/environment.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t hello_version = 0x7e5b0001;
+constexpr uint8_t mtu_1024 = 3;  // ibv_mtu
+
+struct HelloHead {
+  uint32_t version, paths_max;
+  uint64_t message_bytes_max, memory_bytes_max;
+};
+
+// How many of the leading bits of two addresses agree.
+int common_bits(const VerbsGid& a, const VerbsGid& b) {
+  for (size_t i = 0; i < a.address.size(); ++i)
+    if (const unsigned differ = a.address[i] ^ b.address[i]; differ != 0)
+      return int(8 * i) + __builtin_clz(differ) - 24;
+  return 128;
+}
+
+struct Scored {
+  VerbsRoute route;  // from the lower rank's side
+  // Compared in this order, less is better.
+  int small_mtu, kind, far, misaligned;
+  auto rank() const { return std::tie(small_mtu, kind, far, misaligned, route.my_port, route.their_port); }
+};
+
+void add_routes(const std::vector<VerbsPort>& lower, const std::vector<VerbsPort>& upper, size_t a, size_t b,
+                std::vector<Scored>& scored) {
+  const VerbsPort &one = lower[a], &other = upper[b];
+  if (one.infiniband != other.infiniband) return;
+  if (one.infiniband != 0 && one.subnet != other.subnet) return;
+  const uint8_t mtu = std::min(one.mtu, other.mtu);
+  const auto gids = [](const VerbsPort& port) {
+    return port.infiniband != 0 ? std::min<size_t>(port.gid_count, 1) : port.gid_count;
+  };
+  for (size_t i = 0; i < gids(one); ++i)
+    for (size_t j = 0; j < gids(other); ++j) {
+      if (one.gids[i].kind != other.gids[j].kind) continue;
+      const VerbsRoute route{uint8_t(a), uint8_t(i), uint8_t(b), uint8_t(j), mtu};
+      Scored whole{route, 0, int(one.gids[i].kind), 128 - common_bits(one.gids[i], other.gids[j]), a == b ? 0 : 1};
+      // Two addresses of one network share most bits; how many they share does not say which are nearer then.
+      constexpr int same_network_bits = 8;
+      if (whole.far <= same_network_bits) whole.far = 0;
+      scored.push_back(whole);
+      if (mtu > mtu_1024) {
+        whole.small_mtu = 1;
+        whole.route.mtu = mtu_1024;
+        scored.push_back(whole);
+      }
+    }
+}
+
+}  // namespace
+
+const char* name(GidKind kind) noexcept {
+  constexpr std::array<const char*, 5> names = {"InfiniBand", "RoCE v2 over IPv4", "RoCE v2 over IPv6",
+                                                "RoCE v2 over a link-local address", "RoCE v1"};
+  return names[size_t(kind)];
+}
+
+std::vector<VerbsRoute> verbs_routes(const std::vector<VerbsPort>& mine, const std::vector<VerbsPort>& theirs,
+                                     bool lower) {
+  const std::vector<VerbsPort>&one = lower ? mine : theirs, &other = lower ? theirs : mine;
+  std::vector<Scored> scored;
+  for (size_t a = 0; a < one.size(); ++a)
+    for (size_t b = 0; b < other.size(); ++b) add_routes(one, other, a, b, scored);
+  std::stable_sort(scored.begin(), scored.end(), [](const Scored& x, const Scored& y) { return x.rank() < y.rank(); });
+  std::vector<VerbsRoute> routes;
+  for (const Scored& s : scored) {
+    const VerbsRoute& r = s.route;
+    routes.push_back(lower ? r : VerbsRoute{r.their_port, r.their_gid, r.my_port, r.my_gid, r.mtu});
+  }
+  return routes;
+}
+
+std::vector<VerbsHello> exchange_verbs_hellos(Bootstrap& bootstrap, const VerbsHello& mine) {
+  const HelloHead head{hello_version, mine.paths_max, mine.message_bytes_max, mine.memory_bytes_max};
+  const auto head_bytes = std::as_bytes(std::span(&head, 1)), port_bytes = std::as_bytes(std::span(mine.ports));
+  Bytes packet(head_bytes.begin(), head_bytes.end());
+  packet.insert(packet.end(), port_bytes.begin(), port_bytes.end());
+  const std::vector<Bytes> all = bootstrap.all_gather(packet);
+  std::vector<VerbsHello> hellos;
+  for (size_t r = 0; r < all.size(); ++r) {
+    HelloHead theirs{};
+    if (all[r].size() >= sizeof theirs) std::memcpy(&theirs, all[r].data(), sizeof theirs);
+    const size_t rest = all[r].size() - std::min(all[r].size(), sizeof theirs);
+    if (theirs.version != hello_version || rest % sizeof(VerbsPort) != 0)
+      throw Error(Code::invalid_usage, fmt::format("verbs: {} runs another version than {}", bootstrap.describe(int(r)),
+                                                   bootstrap.describe(bootstrap.rank())));
+    VerbsHello& hello = hellos.emplace_back();
+    hello = {theirs.message_bytes_max, theirs.memory_bytes_max, theirs.paths_max, {}};
+    hello.ports.resize(rest / sizeof(VerbsPort));
+    if (rest > 0) std::memcpy(hello.ports.data(), all[r].data() + sizeof theirs, rest);
+    for (VerbsPort& port : hello.ports) port.gid_count = uint8_t(std::min<size_t>(port.gid_count, verbs_gids_max));
+  }
+  return hellos;
+}
+
+bool any_rank(Bootstrap& bootstrap, bool mine) {
+  const std::byte word{mine};
+  const std::vector<Bytes> all = bootstrap.all_gather(std::span(&word, 1));
+  return std::any_of(all.begin(), all.end(), [](const Bytes& b) { return !b.empty() && b[0] != std::byte{0}; });
+}
+
+void check_verbs_options(const VerbsOptions& options) {
+  const auto refuse = [](const std::string& what) { throw Error(Code::invalid_argument, "verbs: " + what); };
+  constexpr size_t message_bytes_min = 4096, message_bytes_limit = size_t{1} << 30;
+  if (options.channels < 1) refuse(fmt::format("{} channels; at least 1 is needed", options.channels));
+  if (options.message_bytes_max < message_bytes_min || options.message_bytes_max > message_bytes_limit ||
+      options.message_bytes_max % 64 != 0)
+    refuse(fmt::format("messages of {} bytes; a multiple of 64 from {} to {} is needed", options.message_bytes_max,
+                       message_bytes_min, message_bytes_limit));
+  if (options.paths_max < 1 || options.paths_max > verbs_paths_max)
+    refuse(fmt::format("{} paths; 1 to {} are needed", options.paths_max, verbs_paths_max));
+}
+
+VerbsOptions verbs_options_from_environment() {
+  VerbsOptions options;
+  options.devices = environment_text("TUTTI_IB_HCA").value_or("");
+  const int64_t index = environment_integer("TUTTI_IB_GID_INDEX").value_or(-1);
+  constexpr int64_t index_max = 127;
+  if (index < -1 || index > index_max)
+    throw Error(Code::invalid_usage,
+                fmt::format("environment variable TUTTI_IB_GID_INDEX={} is not 0 to {}, or -1 for what works", index,
+                            index_max));
+  options.gid_index = int(index);
+  return options;
+}
+
+}  // namespace tutti

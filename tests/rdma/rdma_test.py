@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""The verbs transport on real libibverbs: boots guests with soft-RoCE devices and runs tests inside.
+
+Usage: rdma_test.py FOLDER BUILD [--long]
+Ends with 77, which is a skip, where no guest can be booted. --long: everything, with 200 faults, and two guests."""
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import guest
+
+FOLDER, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
+LONG = "--long" in sys.argv
+PROGRAMS = [BUILD / p for p in ("tests/transport/verbs_conformance_test", "tests/transport/verbs_recovery_test",
+                                "bench/perf/tutti-perf", "tools/run/tutti-run", "tools/doctor/tutti-doctor",
+                                "libtutti.so.0")]
+COLLECTIVES = ("all_reduce reduce broadcast all_gather reduce_scatter gather scatter alltoall scan exscan sendrecv barrier "
+               "all_gather_v reduce_scatter_v gather_v scatter_v alltoall_v").split()
+
+# Each rank has one of the two devices; rank 0 and rank 1 are at the two ends of the cable.
+PREPARE = r"""
+export TUTTI_TRANSPORT=verbs TUTTI_IFNAME=lo TUTTI_TIMEOUT_MS=30000
+cat >rank <<'END'
+TUTTI_IB_HCA=rxe$((RANK % 2)); export TUTTI_IB_HCA
+exec "$@"
+END
+section() {  # NAME COMMAND...: what it prints, and how it ended
+  name=$1; shift; echo "section $name begins"; "$@" 2>&1; echo "section $name ended with $?"
+}
+perf() {  # RANKS OPTIONS...
+  n=$1; shift; ./tutti-run -n $n sh rank ./tutti-perf "$@"
+}
+# Two ranks started by hand, whose exit codes are told; DISTURB runs meanwhile, once they are under way.
+pair() {
+  disturb=$1; shift
+  export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $(date +%s) % 10000)) TUTTI_JOB_KEY=$name
+  for r in 0 1; do
+    (export RANK=$r LOCAL_RANK=$r; sh rank ./tutti-perf "$@" >out.$r 2>&1; echo "rank $r ended with $?" >>out.$r) &
+  done
+  for i in $(seq 200); do grep -q '^#       size' out.0 2>/dev/null && break; sleep 0.1; done
+  sleep 0.5; eval "$disturb"
+  for i in $(seq 400); do [ $(cat out.0 out.1 | grep -c 'ended with') = 2 ] && break; sleep 0.1; done
+  cat out.0 out.1; [ $(cat out.0 out.1 | grep -c 'ended with') = 2 ]
+}
+pid_of() {
+  for p in $(ls /proc | grep '^[0-9]'); do
+    [ "$(cat /proc/$p/comm 2>/dev/null)" = tutti-perf ] && tr '\0' '\n' </proc/$p/environ | grep -qx "RANK=$1" && echo $p
+  done
+}
+left() {  # the devices hold nothing any more
+  rdma resource show | tee left; ! grep -v 'mr 0 ctx 0' left
+}
+"""
+ENDLESS = "all_reduce -b 1M -e 1M -n 60 -w 1"  # seconds under emulation
+
+
+class Section:
+    def __init__(self, name, command, *wanted, unwanted=(), exit_code=0):
+        self.name, self.command, self.wanted, self.unwanted = name, command, wanted, unwanted
+        self.exit_code = exit_code
+
+    def problem(self, output):
+        """What is wrong with this section's part of the console; None: nothing."""
+        part = re.search(rf"section {self.name} begins\n(.*?)section {self.name} ended with (\d+)", output, re.S)
+        if part is None:
+            return "it did not end"
+        if int(part[2]) != self.exit_code:
+            return f"it ended with {part[2]}, not {self.exit_code}:\n{part[1][-3000:]}"
+        for pattern in self.wanted:
+            if not re.search(pattern, part[1]):
+                return f"/{pattern}/ does not stand in:\n{part[1][-3000:]}"
+        for pattern in self.unwanted:
+            if re.search(pattern, part[1]):
+                return f"/{pattern}/ stands in:\n{part[1][-3000:]}"
+        return None
+
+
+def sections():
+    both_right = r"(?s)rank 0 ended with 0.*rank 1 ended with 0"
+    conformance = "*" if LONG else "*/verbs:*/verbs_whose_paths_fail"
+    yield Section("conformance", f"./verbs_conformance_test --gtest_filter='{conformance}' --gtest_brief=1",
+                  r"PASSED  \] .*[1-9]\d* tests")
+    yield Section("receivers_ready", "grep . /sys/class/infiniband/rxe*/ports/1/hw_counters/*rnr*", "rcvd_rnr_err:0",
+                  "send_rnr_err:0", unwanted=(r"rnr\w*:[1-9]",))
+    yield Section("recovery", f"env TUTTI_LOG=error TUTTI_TEST_FAULTS={200 if LONG else 20} ./verbs_recovery_test",
+                  r"paths failed", r"PASSED  \] .*5 tests")
+    for ranks in (2, 3, 5) if LONG else (3,):
+        for collective in COLLECTIVES:
+            kind = "-d all -o sum " if LONG and ranks == 2 and collective == "all_reduce" else ""
+            yield Section(f"{collective}_{ranks}", f"perf {ranks} {collective} {kind}-b 8 -e {'1M' if LONG else '64K'} "
+                          f"-f {32 if LONG else 8192} -n 2 -w 0",
+                          r"peers by transport: verbs", r"Out of bounds values : (0 OK|N/A)")
+    yield Section("link_down", "export TUTTI_TRANSPORT=verbs,tcp; "
+                  f"pair '/usr/bin/ip link set veth1 down' {ENDLESS}",
+                  r"verbs: rxe\d port 1 \(GID \d+, RoCE v2 over IPv4\) to rank \d .* failed: ", r"likely: ",
+                  r"its messages go by TCP", both_right)
+    yield Section("link_up", "/usr/bin/ip link set veth1 up; sleep 1; rdma link show", r"rxe1/1 state ACTIVE")
+    yield Section("link_down_without_tcp", "export TUTTI_TRANSPORT=verbs; "
+                  f"pair '/usr/bin/ip link set veth1 down' {ENDLESS}",
+                  r"(?s)rank 0 ended with 3.*rank 1 ended with 3", r"the verbs link to rank \d .* failed: .*rxe\d port 1")
+    yield Section("peer_killed", "/usr/bin/ip link set veth1 up; sleep 1; "
+                  f"pair 'kill -9 $(pid_of 1)' {ENDLESS}", r"rank 0 ended with 3", r"rank 1 \(host guest, pid \d+\)",
+                  r"rank 1 ended with 137")
+    yield Section("device_removed", "/usr/bin/ip link set veth1 up; export TUTTI_TRANSPORT=verbs,tcp; "
+                  f"pair 'rdma link delete rxe1 & sleep 1' {ENDLESS}; sleep 1; rdma link show", both_right,
+                  unwanted=(r"link rxe1/1",))
+    yield Section("device_added", "rdma link add rxe1 type rxe netdev veth1; sleep 1; rdma link show", r"rxe1/1 state ACTIVE")
+    yield Section("doctor", "TUTTI_TRANSPORT= ./tutti-doctor", r"ok +InfiniBand: .*rxe0.*rxe1", r"InfiniBand rxe0:1: RoCE, active.*GID 1 is",
+                  r"packets hold 4096|RoCE v2")
+    yield Section("pairs", "./tutti-run -n 2 sh rank ./tutti-doctor --pairs", r"pair 0-1: .*: verbs, [0-9.]+ us")
+    yield Section("left", "left")
+
+
+# Two hosts with two ranks each: verbs between them, shared memory inside.
+HOST = r"""
+first=0; [ $(hostname) = b ] && first=2
+export WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.9.2.1 TUTTI_IFNAME=eth0 TUTTI_IB_HCA=rxe2 TUTTI_TIMEOUT_MS=60000
+port=20000
+ranks() {  # COMMAND...: this host's ranks of a job among all
+  port=$((port + 20)); export MASTER_PORT=$port TUTTI_JOB_KEY=$port
+  for r in 0 1; do (export RANK=$((first + r)) LOCAL_RANK=$r; "$@" >out.$r 2>&1; echo "rank ended with $?" >>out.$r) & done
+  wait; cat out.0 out.1; [ $(cat out.0 out.1 | grep -c 'rank ended with 0') = 2 ]
+}
+train() {  # TRANSPORTS: one epoch; the weights' checksum
+  export TUTTI_TRANSPORT=$1 TUTTI_DETERMINISM=strict
+  ranks ./mlp --data . --epochs 1 --batch 125 --quiet --checkpoint weights && echo "weights $(md5sum <weights)"
+}
+section() {
+  name=$1; shift; echo "section $name begins"; "$@" 2>&1; echo "section $name ended with $?"
+}
+"""
+
+
+def host_sections():
+    for collective in COLLECTIVES:
+        yield Section(collective, f"export TUTTI_TRANSPORT=shm,verbs; ranks ./tutti-perf {collective} -b 8 -e 64K -f 8192 "
+                      "-n 2 -w 0")
+    yield Section("pairs", "export TUTTI_TRANSPORT=shm,verbs; ranks ./tutti-doctor --pairs")
+    for transports in ("shm,verbs", "tcp", "shm,tcp"):
+        yield Section("mnist_" + transports.replace(",", "_and_"), f"train {transports}")
+
+
+def two_hosts(bed):
+    """Problems, as sentences, and how many sections there were."""
+    listed = list(host_sections())
+    data = [pathlib.Path(__file__).parents[2] / "data/mnist-10k" / f"{part}-ubyte.gz" for part in
+            ("t10k-images-idx3", "t10k-labels-idx1", "train-images-idx3", "train-labels-idx1")]
+    ended = bed.boot_pair([script(listed, HOST)] * 2, PROGRAMS + [BUILD / "examples/mlp/mlp"] + data, timeout_s=900)
+    problems = [f"host {'ab'[i]}: {s.name}: {p}" for i, done in enumerate(ended) for s in listed
+                if (p := s.problem(done.output))]
+    both = ended[0].output
+    for wanted in (r"peers by transport: shm 1, verbs 2", r"pair 0-1: .*: shm, ", r"pair 0-2: .*: verbs, ",
+                   r"pair 1-3: .*: verbs, "):
+        if not re.search(wanted, both):
+            problems.append(f"/{wanted}/ does not stand in what host a prints")
+    weights = re.findall(r"weights ([0-9a-f]{32})", both)
+    if len(weights) != 3 or len(set(weights)) != 1:
+        problems.append(f"training ends with other weights over other transports: {weights}")
+    return problems, len(listed)
+
+
+def script(listed, prepare=PREPARE):
+    lines = [prepare]
+    for section in listed:
+        lines.append(f"body_{section.name}() {{ {section.command}; }}")
+        lines.append(f"section {section.name} body_{section.name}")
+    return "\n".join(lines)
+
+
+def main():
+    reason = guest.why_not()
+    if reason is None:
+        try:
+            bed = guest.Bed(FOLDER)
+        except guest.CannotFetch as error:
+            reason = str(error)
+    if reason is not None:
+        print("skipped:", reason)
+        return 77
+    listed = list(sections())
+    done = bed.boot(script(listed), PROGRAMS, timeout_s=1500 if LONG else 300)
+    failed = 0
+    for section in listed:
+        problem = section.problem(done.output)
+        failed += problem is not None
+        print(f"{'failed' if problem else 'ok':<7} {section.name}" + (f": {problem}" if problem else ""))
+    if LONG:
+        problems, n = two_hosts(bed)
+        print(*(f"failed  two hosts: {problem}" for problem in problems), sep="\n")
+        print(f"{'failed' if problems else 'ok':<7} two hosts: {n} sections")
+        failed += len(problems)
+    if done.code != 0 and not failed:
+        failed = 1
+        print("failed: the guest\n", done.output[-3000:])
+    print("all passed" if not failed else f"{failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
