@@ -100,7 +100,8 @@ def compile_to(target, say):
             if not (pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
                 raise NoCompiler(f"Python.h is not in {sysconfig.get_paths()['include']}: install Python's headers "
                                  "(Debian: python3-dev)")
-            raise ImportError("the backend could not be compiled:\n" + shlex.join(words) + "\n" + done.stderr[-4000:])
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+            raise ImportError("the backend could not be compiled:\n" + shlex.join(words) + "\n" + "\n".join(errors[:20]))
         os.replace(made, target)  # at once or not at all
 
 

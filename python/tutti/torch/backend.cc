@@ -515,6 +515,9 @@ WorkPointer Backend::barrier(const c10d::BarrierOptions& opts) {
   return submit({OpType::BARRIER, "tutti:barrier", caller_waits(opts)}, {}, {}, body);
 }
 
+// How much longer than its deadline a rank waits to hear which rank did not come.
+constexpr milliseconds answer_time{2000};
+
 // Over the store, so that the group goes on where a rank did not come: each rank says that it is here, rank 0 says
 // whether all are.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
@@ -523,7 +526,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
   if (rank_ != 0) {
     store_->set(name + "/" + std::to_string(rank_), std::vector<uint8_t>{1});
     try {
-      store_->wait({name + "/verdict"}, timeout);
+      store_->wait({name + "/verdict"}, timeout + answer_time);
     } catch (const std::exception&) {
       C10_THROW_ERROR(DistBackendError, "[Rank " + std::to_string(rank_) + "]: rank 0 did not answer in monitoredBarrier in " +
                                             std::to_string(timeout.count()) + " ms");
