@@ -265,6 +265,11 @@ class PythonProcessGroup(dist.ProcessGroup):
             _scatter_back(flat, outputs)
         return self._run(body, outputs, opts)
 
+    # The names of PyTorch 2.13 and later.
+    all_gather_single = _allgather_base
+    reduce_scatter_single = _reduce_scatter_base
+    all_to_all_single = alltoall_base
+
     def barrier(self, opts=None):
         return self._run(self._comm.barrier, [], opts)
 
