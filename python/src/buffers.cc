@@ -53,7 +53,8 @@ Elements elements(const char* name, const A& array, std::optional<int> as) {
   for (size_t i = array.ndim(); i-- > 0;) {
     if (array.shape(i) != 1 && array.stride(i) != next && array.size() != 0)
       raise(tuttiInvalidArgument, argument + " is not contiguous: its stride of axis " + std::to_string(i) + " is " +
-                                      std::to_string(array.stride(i)) + " elements in place of " + std::to_string(next));
+                                      std::to_string(array.stride(i)) + " elements in place of " +
+                                      std::to_string(next));
     next *= int64_t(array.shape(i));
   }
   Elements made;

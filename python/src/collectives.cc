@@ -68,7 +68,8 @@ int rank_of(tuttiComm_t comm) {
 }
 
 // Blocks of sizes of their own must end within their array.
-void check_blocks(const char* name, size_t count, const Sizes& counts, const std::optional<Sizes>& displs, size_t ranks) {
+void check_blocks(const char* name, size_t count, const Sizes& counts, const std::optional<Sizes>& displs,
+                  size_t ranks) {
   if (counts.size() != ranks || (displs && displs->size() != ranks))
     raise(tuttiInvalidArgument, std::string(name) + " has " + std::to_string(counts.size()) + " counts and " +
                                     std::to_string(displs ? displs->size() : ranks) + " displacements for " +
@@ -91,8 +92,8 @@ tuttiDataType_t type_of_either(bool first_given, const Elements& first, const El
   return first_given ? first.type : second.type;
 }
 
-using Reducing = tuttiResult_t (*)(const void*, void*, size_t, tuttiDataType_t, tuttiRedOp_t, tuttiComm_t, tuttiStream_t,
-                                   const tuttiOptions_t*);
+using Reducing = tuttiResult_t (*)(const void*, void*, size_t, tuttiDataType_t, tuttiRedOp_t, tuttiComm_t,
+                                   tuttiStream_t, const tuttiOptions_t*);
 // all_reduce, scan and exscan: buffers of one size.
 template <Reducing call>
 void reduce_alike(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, PyStream* stream,
@@ -151,9 +152,8 @@ void all_gather(PyCommunicator& self, const Array& send, const WritableArray& re
   check_same_type("send", in, "recv", out);
   check_count("recv", out.count, in.count * size_of(comm), "a block like send for each rank");
   terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiAllGatherWith(in.data, out.data, in.count, in.type, comm, terms.stream(), terms.options());
-  });
+  run_unlocked(
+      [&] { return tuttiAllGatherWith(in.data, out.data, in.count, in.type, comm, terms.stream(), terms.options()); });
 }
 
 void reduce_scatter(PyCommunicator& self, const Array& send, const WritableArray& recv, int op, PyStream* stream,
@@ -162,7 +162,8 @@ void reduce_scatter(PyCommunicator& self, const Array& send, const WritableArray
   const tuttiComm_t comm = self.get();
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  check_count("send", in.count, out.count * size_of(comm) * terms.inputs(), "a block like recv for each rank and input");
+  check_count("send", in.count, out.count * size_of(comm) * terms.inputs(),
+              "a block like recv for each rank and input");
   terms.keep_arrays({object_of(send), object_of(recv)});
   run_unlocked([&] {
     return tuttiReduceScatterWith(in.data, out.data, out.count, in.type, tuttiRedOp_t(op), comm, terms.stream(),
@@ -232,7 +233,8 @@ void all_gather_v(PyCommunicator& self, const Array& send, const WritableArray& 
 }
 
 void reduce_scatter_v(PyCommunicator& self, const Array& send, const Sizes& counts, const WritableArray& recv, int op,
-                      const std::optional<Sizes>& displs, PyStream* stream, const Options* options, MaybeType datatype) {
+                      const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
+                      MaybeType datatype) {
   const Terms terms(stream, options);
   const tuttiComm_t comm = self.get();
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
@@ -245,8 +247,9 @@ void reduce_scatter_v(PyCommunicator& self, const Array& send, const Sizes& coun
   });
 }
 
-void gather_v(PyCommunicator& self, const Array& send, const MaybeOut& recv, const std::optional<Sizes>& counts, int root,
-              const std::optional<Sizes>& displs, PyStream* stream, const Options* options, MaybeType datatype) {
+void gather_v(PyCommunicator& self, const Array& send, const MaybeOut& recv, const std::optional<Sizes>& counts,
+              int root, const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
+              MaybeType datatype) {
   const Terms terms(stream, options);
   const tuttiComm_t comm = self.get();
   const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
@@ -308,9 +311,8 @@ void send(PyCommunicator& self, const Array& data, int peer, PyStream* stream, c
   const tuttiComm_t comm = self.get();
   const Elements out = elements_of("data", data, datatype);
   terms.keep_arrays({object_of(data)});
-  run_unlocked([&] {
-    return tuttiSendWith(out.data, out.count, out.type, peer, comm, terms.stream(), terms.options());
-  });
+  run_unlocked(
+      [&] { return tuttiSendWith(out.data, out.count, out.type, peer, comm, terms.stream(), terms.options()); });
 }
 
 void recv(PyCommunicator& self, const WritableArray& data, int peer, PyStream* stream, const Options* options,
@@ -322,8 +324,8 @@ void recv(PyCommunicator& self, const WritableArray& data, int peer, PyStream* s
   run_unlocked([&] { return tuttiRecvWith(in.data, in.count, in.type, peer, comm, terms.stream(), terms.options()); });
 }
 
-void send_recv(PyCommunicator& self, const Array& output, int to, const WritableArray& input, int from, PyStream* stream,
-               const Options* options, MaybeType datatype) {
+void send_recv(PyCommunicator& self, const Array& output, int to, const WritableArray& input, int from,
+               PyStream* stream, const Options* options, MaybeType datatype) {
   const Terms terms(stream, options);
   const tuttiComm_t comm = self.get();
   const Elements out = elements_of("send", output, datatype), in = elements_of("recv", input, datatype);
@@ -346,12 +348,13 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
   const auto displs = nb::arg("displs").none() = nb::none();
   const auto send_arg = nb::arg("send").noconvert(), recv_arg = nb::arg("recv").noconvert();
   const auto data = nb::arg("data").noconvert();
-  type.def("all_reduce", reduce_alike<tuttiAllReduceWith>, send_arg, nb::arg("recv").noconvert().none() = nb::none(), op,
-           stream, options, datatype, "recv[i] = op over all ranks of send[i]; recv None: in place.")
+  type.def("all_reduce", reduce_alike<tuttiAllReduceWith>, send_arg, nb::arg("recv").noconvert().none() = nb::none(),
+           op, stream, options, datatype, "recv[i] = op over all ranks of send[i]; recv None: in place.")
       .def("scan", reduce_alike<tuttiScanWith>, send_arg, nb::arg("recv").noconvert().none() = nb::none(), op, stream,
            options, datatype, "recv[i] on rank r = op over the ranks 0 to r of send[i]; recv None: in place.")
-      .def("exscan", reduce_alike<tuttiExScanWith>, send_arg, nb::arg("recv").noconvert().none() = nb::none(), op, stream,
-           options, datatype, "recv[i] on rank r = op over the ranks 0 to r - 1 of send[i]; untouched on rank 0.")
+      .def("exscan", reduce_alike<tuttiExScanWith>, send_arg, nb::arg("recv").noconvert().none() = nb::none(), op,
+           stream, options, datatype,
+           "recv[i] on rank r = op over the ranks 0 to r - 1 of send[i]; untouched on rank 0.")
       .def("broadcast", broadcast, data, nb::arg("root") = 0, stream, options, datatype, "data of root to all.")
       .def("reduce", reduce, send_arg, nb::arg("recv").noconvert().none() = nb::none(), op, nb::arg("root") = 0, stream,
            options, datatype, "recv[i] on root = op over all ranks of send[i].")
@@ -360,8 +363,8 @@ void bind_collectives(nb::class_<PyCommunicator>& type) {
            "recv on rank r = op over all ranks of block r of send.")
       .def("gather", gather, send_arg, nb::arg("recv").noconvert().none() = nb::none(), nb::arg("root") = 0, stream,
            options, datatype, "recv's block r on root = send of rank r.")
-      .def("scatter", scatter, nb::arg("send").noconvert().none(), recv_arg, nb::arg("root") = 0, stream, options, datatype,
-           "recv on rank r = block r of root's send.")
+      .def("scatter", scatter, nb::arg("send").noconvert().none(), recv_arg, nb::arg("root") = 0, stream, options,
+           datatype, "recv on rank r = block r of root's send.")
       .def("all_to_all", all_to_all, send_arg, recv_arg, stream, options, datatype,
            "recv's block r on rank s = block s of send of rank r.")
       .def("all_gather_v", all_gather_v, send_arg, recv_arg, "counts"_a, displs, stream, options, datatype,

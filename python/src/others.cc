@@ -1,8 +1,8 @@
 // Groups, prepared calls, windows, memory, types and operators for Python, and the module.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <cstdlib>
 
@@ -22,7 +22,8 @@ class Group {
   // An exception inside: what was collected is dropped, since other ranks may wait for calls that never came.
   void exit(bool failed) {
     open_collection() = outer_;
-    if (failed && outer_ == nullptr) tuttiSend(nullptr, 1, tuttiUint8, 0, nullptr, nullptr);  // refused: End runs nothing
+    if (failed && outer_ == nullptr)
+      tuttiSend(nullptr, 1, tuttiUint8, 0, nullptr, nullptr);  // refused: End runs nothing
     tuttiResult_t result;
     {
       const nb::gil_scoped_release unlocked;
@@ -53,7 +54,8 @@ class Prepared {
     tuttiPreparedDestroy(std::exchange(handle_, nullptr));
   }
   void start(PyStream* stream) {
-    if (handle_ == nullptr) raise(tuttiInvalidUsage, "nothing is prepared: use `with prepared:` around the calls first");
+    if (handle_ == nullptr)
+      raise(tuttiInvalidUsage, "nothing is prepared: use `with prepared:` around the calls first");
     const tuttiStream_t queue = stream == nullptr ? nullptr : stream->get();
     run_unlocked([&] { return tuttiPreparedStart(handle_, queue); });
     if (stream != nullptr) stream->kept.push_back(nb::find(this));
@@ -151,39 +153,59 @@ nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> allocate(size_t bytes) {
 void bind_windows(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<Window>(module, "Window", "Memory of each rank that the other ranks put into and get from. Collective.")
-      .def(nb::init<nb::handle, const std::optional<WritableArray>&>(), "communicator"_a, nb::arg("memory").none() = nb::none())
-      .def("put", [](Window& self, const Array& source, int peer, size_t offset) {
-        const Elements from = elements_of("source", source, tuttiUint8);
-        run_unlocked([&, window = self.get()] { return tuttiPut(from.data, from.count, peer, offset, window); });
-      }, nb::arg("source").noconvert(), "peer"_a, "offset"_a = 0, "Copies source to byte `offset` of what peer opened.")
-      .def("get", [](Window& self, const WritableArray& target, int peer, size_t offset) {
-        const Elements to = elements_of("target", target, tuttiUint8);
-        run_unlocked([&, window = self.get()] { return tuttiGet(to.data, to.count, peer, offset, window); });
-      }, nb::arg("target").noconvert(), "peer"_a, "offset"_a = 0, "Copies from byte `offset` of what peer opened.")
-      .def("signal", [](Window& self, int peer) {
-        run_unlocked([&, window = self.get()] { return tuttiSignal(peer, window); });
-      }, "peer"_a)
-      .def("wait_signal", [](Window& self, int peer, int count) {
-        run_unlocked([&, window = self.get()] { return tuttiWaitSignal(peer, count, window); });
-      }, "peer"_a, "count"_a = 1)
-      .def("flush", [](Window& self, int peer) {
-        run_unlocked([&, window = self.get()] { return tuttiWindowFlush(peer, window); });
-      }, "peer"_a)
+      .def(nb::init<nb::handle, const std::optional<WritableArray>&>(), "communicator"_a,
+           nb::arg("memory").none() = nb::none())
+      .def(
+          "put",
+          [](Window& self, const Array& source, int peer, size_t offset) {
+            const Elements from = elements_of("source", source, tuttiUint8);
+            run_unlocked([&, window = self.get()] { return tuttiPut(from.data, from.count, peer, offset, window); });
+          },
+          nb::arg("source").noconvert(), "peer"_a, "offset"_a = 0,
+          "Copies source to byte `offset` of what peer opened.")
+      .def(
+          "get",
+          [](Window& self, const WritableArray& target, int peer, size_t offset) {
+            const Elements to = elements_of("target", target, tuttiUint8);
+            run_unlocked([&, window = self.get()] { return tuttiGet(to.data, to.count, peer, offset, window); });
+          },
+          nb::arg("target").noconvert(), "peer"_a, "offset"_a = 0, "Copies from byte `offset` of what peer opened.")
+      .def(
+          "signal",
+          [](Window& self, int peer) { run_unlocked([&, window = self.get()] { return tuttiSignal(peer, window); }); },
+          "peer"_a)
+      .def(
+          "wait_signal",
+          [](Window& self, int peer, int count) {
+            run_unlocked([&, window = self.get()] { return tuttiWaitSignal(peer, count, window); });
+          },
+          "peer"_a, "count"_a = 1)
+      .def(
+          "flush",
+          [](Window& self, int peer) {
+            run_unlocked([&, window = self.get()] { return tuttiWindowFlush(peer, window); });
+          },
+          "peer"_a)
       .def("close", &Window::close, "Collective: blocks until all ranks have closed theirs.")
       .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
-      .def("__exit__", [](Window& self, nb::handle kind, nb::handle, nb::handle) {
-        if (kind.is_none()) self.close();
-      }, nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
+      .def(
+          "__exit__",
+          [](Window& self, nb::handle kind, nb::handle, nb::handle) {
+            if (kind.is_none()) self.close();
+          },
+          nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
 }
 
 template <class Scope>
 void bind_scope(nb::class_<Scope>& type) {
-  type.def("__enter__", [](nb::handle self) {
-        nb::cast<Scope&>(self).enter();
-        return nb::borrow(self);
-      })
-      .def("__exit__", [](Scope& self, nb::handle kind, nb::handle, nb::handle) { self.exit(!kind.is_none()); },
-           nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
+  type.def("__enter__",
+           [](nb::handle self) {
+             nb::cast<Scope&>(self).enter();
+             return nb::borrow(self);
+           })
+      .def(
+          "__exit__", [](Scope& self, nb::handle kind, nb::handle, nb::handle) { self.exit(!kind.is_none()); },
+          nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
 }
 
 // The file of the libtutti that runs.
@@ -199,33 +221,48 @@ std::string library() {
 
 void bind_functions(nb::module_& module) {
   using namespace nb::literals;
-  module.def("version", [] {
-    int version = 0;
-    check(tuttiGetVersion(&version));
-    return version;
-  }, "TUTTI_VERSION of the library that runs: 10000 * major + 100 * minor + patch.");
+  module.def(
+      "version",
+      [] {
+        int version = 0;
+        check(tuttiGetVersion(&version));
+        return version;
+      },
+      "TUTTI_VERSION of the library that runs: 10000 * major + 100 * minor + patch.");
   module.attr("HEADER_VERSION") = int(TUTTI_VERSION);
   module.def("library", library, "The file of the libtutti that runs.");
-  module.def("unique_id", [] {
-    tuttiUniqueId id;
-    check(tuttiGetUniqueId(&id));
-    return nb::bytes(id.internal, sizeof id.internal);
-  }, "Opens a meeting place in this process, and gives what the ranks need to join there: its address and the job's key.");
-  module.def("environment_rank", [] {
-    int rank = 0, size = 0, local = 0;
-    check(tuttiEnvRank(&rank, &size, &local));
-    return std::make_tuple(rank, size, local);
-  }, "(rank, number of ranks, number on this host) that Communicator.from_environment() would have.");
-  module.def("type_size", [](int type) { return tuttiTypeSize(tuttiDataType_t(type)); }, "datatype"_a,
-             "Bytes of one element; 0 for a value that is no type.");
-  module.def("opaque", [](size_t bytes) {
-    tuttiDataType_t type = tuttiNumTypes;
-    check(tuttiTypeCreate(&type, bytes));
-    return int(type);
-  }, "element_bytes"_a, "A type for elements that are nothing but so many bytes.");
+  module.def(
+      "unique_id",
+      [] {
+        tuttiUniqueId id;
+        check(tuttiGetUniqueId(&id));
+        return nb::bytes(id.internal, sizeof id.internal);
+      },
+      "Opens a meeting place in this process, and gives what the ranks need to join there: its address and the job's "
+      "key.");
+  module.def(
+      "environment_rank",
+      [] {
+        int rank = 0, size = 0, local = 0;
+        check(tuttiEnvRank(&rank, &size, &local));
+        return std::make_tuple(rank, size, local);
+      },
+      "(rank, number of ranks, number on this host) that Communicator.from_environment() would have.");
+  module.def(
+      "type_size", [](int type) { return tuttiTypeSize(tuttiDataType_t(type)); }, "datatype"_a,
+      "Bytes of one element; 0 for a value that is no type.");
+  module.def(
+      "opaque",
+      [](size_t bytes) {
+        tuttiDataType_t type = tuttiNumTypes;
+        check(tuttiTypeCreate(&type, bytes));
+        return int(type);
+      },
+      "element_bytes"_a, "A type for elements that are nothing but so many bytes.");
   module.def("allocate", allocate, "bytes"_a,
              "So many bytes, all 0, that the other ranks of this host reach directly, as a numpy array.");
-  module.def("error_string", [](int result) { return std::string(tuttiGetErrorString(tuttiResult_t(result))); }, "result"_a);
+  module.def(
+      "error_string", [](int result) { return std::string(tuttiGetErrorString(tuttiResult_t(result))); }, "result"_a);
 }
 
 }  // namespace
@@ -235,18 +272,21 @@ void bind_others(nb::module_& module) {
   nb::class_<Group> group(module, "group", "with group(): calls inside are collected and run together at its end.");
   group.def(nb::init<>());
   bind_scope(group);
-  nb::class_<Prepared> prepared(module, "Prepared",
-                                "with Prepared() as p: calls inside are checked and kept; p.start() runs them each time.");
+  nb::class_<Prepared> prepared(
+      module, "Prepared", "with Prepared() as p: calls inside are checked and kept; p.start() runs them each time.");
   prepared.def(nb::init<>()).def("start", &Prepared::start, nb::arg("stream").none() = nb::none());
   bind_scope(prepared);
   bind_windows(module);
   nb::class_<Operator>(module, "Operator", "A reduction of the caller's own; op is what calls take.")
       .def(nb::init<nb::handle, nb::callable, int, bool>(), "communicator"_a, "function"_a, "datatype"_a,
            "commutative"_a = true)
-      .def_static("premultiplied_sum", [](nb::handle comm, const Array& scalar, std::optional<int> datatype) {
-        return std::make_unique<Operator>(comm, scalar, datatype);
-      }, "communicator"_a, nb::arg("scalar").noconvert(), nb::arg("datatype").none() = nb::none(),
-         "A sum of inputs that each rank multiplies by its own scalar first (an array of one element).")
+      .def_static(
+          "premultiplied_sum",
+          [](nb::handle comm, const Array& scalar, std::optional<int> datatype) {
+            return std::make_unique<Operator>(comm, scalar, datatype);
+          },
+          "communicator"_a, nb::arg("scalar").noconvert(), nb::arg("datatype").none() = nb::none(),
+          "A sum of inputs that each rank multiplies by its own scalar first (an array of one element).")
       .def_prop_ro("op", &Operator::op);
   bind_functions(module);
 }

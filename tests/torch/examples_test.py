@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The examples of PyTorch under its launchers: examples_test.py FOLDER [all]. With `all`, every example with 2 and with 4
-processes, by each way to start it, and over two hosts; else a few of them, and a restart after a death."""
+"""The examples of PyTorch under its launchers: a restart after a death, every example with 2 and with 4 processes, by each way
+to start it, and over two hosts. Usage: examples_test.py FOLDER [unittest's arguments]"""
 import os
 import pathlib
 import re
@@ -11,9 +11,6 @@ import tempfile
 import unittest
 
 FOLDER = pathlib.Path(sys.argv.pop(1)).resolve()
-ALL = sys.argv[1:2] == ["all"]
-if ALL:
-    sys.argv.pop(1)
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "hosts"))
 
 
@@ -44,8 +41,6 @@ def figure(pattern, text):
 
 
 class Examples(unittest.TestCase):
-    sizes = (2, 4) if ALL else (2,)
-
     def check_primitives(self, text, size):
         words = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.split()}
         self.assertEqual(words["all_reduce"], [f"{size * (size + 1) / 2}"] * size)
@@ -68,9 +63,8 @@ class Examples(unittest.TestCase):
         self.assertIn("weights are equal on all ranks: True", text)
         self.assertGreater(figure(r"accuracy ([\d.]+)", text), 0.5)
 
-    @unittest.skipUnless(ALL, "nightly")
     def test_every_example_with_two_and_four_ranks(self):
-        for size in self.sizes:
+        for size in (2, 4):
             with self.subTest(ranks=size):
                 self.check_primitives(torchrun(size, "primitives.py"), size)
                 self.assertGreater(figure(r"accuracy ([\d.]+)", torchrun(size, "ddp_mnist.py", "--epochs", 1, "--lr", 0.1)), 0.6)
@@ -82,7 +76,6 @@ class Examples(unittest.TestCase):
                 if size == 2:
                     self.assertLess(figure(r"layer each: loss \S+ to (\S+)", text), 1.5)
 
-    @unittest.skipUnless(ALL, "nightly")
     def test_by_the_older_launcher_and_by_an_address(self):
         text = run("-W", "ignore", "-m", "torch.distributed.launch", "--use_env", "--nproc_per_node", 2, "--master_port",
                    free_port(), FOLDER / "primitives.py")
@@ -93,7 +86,6 @@ class Examples(unittest.TestCase):
         texts = [child.communicate(timeout=100)[0] for child in children]
         self.check_primitives(texts[0], 2)
 
-    @unittest.skipUnless(ALL, "nightly")
     def test_over_two_hosts(self):
         import namespaces
         if (reason := namespaces.why_not()) is not None:

@@ -14,9 +14,9 @@
 
 namespace tutti_torch {
 
-// Blocks of at least block_bytes_min are shared; smaller ones come from PyTorch's own allocator. Freed blocks are kept for
-// later ones of their size, since new pages cost more than the copy that they spare. Thread-safe; never destroyed, as
-// tensors may outlive all else.
+// Blocks of at least block_bytes_min are shared; smaller ones come from PyTorch's own allocator. Freed blocks are kept
+// for later ones of their size, since new pages cost more than the copy that they spare. Thread-safe; never destroyed,
+// as tensors may outlive all else.
 class SharedAllocator final : public c10::Allocator {
  public:
   static constexpr size_t block_bytes_min = size_t{64} << 10;
@@ -102,8 +102,8 @@ class SharedAllocator final : public c10::Allocator {
   c10::Allocator* const ordinary_;
   std::atomic<bool> is_on_{false};
   std::mutex mutex_;
-  std::map<void*, size_t> sizes_;          // of all blocks, kept ones too
-  std::multimap<size_t, void*> kept_;      // freed, by size
+  std::map<void*, size_t> sizes_;      // of all blocks, kept ones too
+  std::multimap<size_t, void*> kept_;  // freed, by size
 };
 
 }  // namespace tutti_torch

@@ -1,8 +1,12 @@
 // The c10d backend's calls, its making and its end.
 #include "backend.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
+
+#include "blocks.h"
 
 namespace tutti_torch {
 namespace {
@@ -20,8 +24,9 @@ tuttiUniqueId exchange_id(c10d::Store& store, int rank) {
   }
   const std::vector<uint8_t> bytes = store.get(key);
   if (bytes.size() != sizeof id.internal)
-    raise(tuttiInvalidUsage, "rank 0 put " + std::to_string(bytes.size()) + " bytes as the job's id into the store; is "
-                             "another version of Tutti running there?");
+    raise(tuttiInvalidUsage, "rank 0 put " + std::to_string(bytes.size()) +
+                                 " bytes as the job's id into the store; is "
+                                 "another version of Tutti running there?");
   std::memcpy(id.internal, bytes.data(), sizeof id.internal);
   return id;
 }
@@ -37,89 +42,6 @@ void run_together(Calls calls) {
     throw;
   }
   check(tuttiGroupEnd());
-}
-
-std::vector<size_t> sizes_of(const Tensors& tensors) {
-  std::vector<size_t> sizes;
-  for (const Tensor& tensor : tensors) sizes.push_back(size_t(tensor.numel()));
-  return sizes;
-}
-bool all_equal(const std::vector<size_t>& sizes) {
-  return std::all_of(sizes.begin(), sizes.end(), [&](size_t size) { return size == sizes.front(); });
-}
-
-// The elements of tensors, one tensor's after the other's: where the first is where they lie so in memory.
-bool follow_each_other(const Tensors& tensors) {
-  const char* next = static_cast<const char*>(tensors.front().data_ptr());
-  for (const Tensor& tensor : tensors) {
-    if (!lies_plain(tensor) || tensor.data_ptr() != next) return false;
-    next += tensor.nbytes();
-  }
-  return tensors.front().numel() > 0;
-}
-// Where `tensors` lie one after the other, their memory; else a copy of them.
-Tensor flat(const Tensors& tensors) {
-  if (follow_each_other(tensors))
-    return at::from_blob(tensors.front().data_ptr(), {int64_t(std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
-                         [](int64_t sum, const Tensor& t) { return sum + t.numel(); }))}, tensors.front().options());
-  Tensors parts;
-  for (const Tensor& tensor : tensors) parts.push_back(plain(tensor).reshape({-1}));
-  return at::cat(parts);
-}
-// Memory for results that go to `tensors`.
-Tensor flat_room(const Tensors& tensors) {
-  if (follow_each_other(tensors)) return flat(tensors);
-  int64_t count = 0;
-  for (const Tensor& tensor : tensors) count += tensor.numel();
-  return at::empty({count}, tensors.front().options().memory_format(at::MemoryFormat::Contiguous));
-}
-void put_back_parts(const Tensor& flat_result, const Tensors& tensors) {
-  if (flat_result.data_ptr() == tensors.front().data_ptr() && follow_each_other(tensors)) return;
-  int64_t first = 0;
-  for (const Tensor& tensor : tensors) {
-    tensor.copy_(flat_result.narrow(0, first, tensor.numel()).view(tensor.sizes()));
-    first += tensor.numel();
-  }
-}
-
-void check_same_type(const Tensor& a, const Tensor& b, const char* what) {
-  if (a.scalar_type() != b.scalar_type())
-    refuse(std::string(what) + " has elements of " + c10::toString(b.scalar_type()) + " in place of " +
-           c10::toString(a.scalar_type()));
-}
-void check_count(const char* what, int64_t count, int64_t wanted) {
-  if (count != wanted)
-    refuse(std::string(what) + " has " + std::to_string(count) + " elements in place of " + std::to_string(wanted));
-}
-void check_blocks(const Tensors& tensors, const char* what) {
-  for (const Tensor& tensor : tensors) {
-    check_on_host(tensor, what);
-    check_same_type(tensors.front(), tensor, what);
-  }
-}
-
-// Rows of a tensor for each rank, in elements.
-std::vector<size_t> shares_of(const Tensor& tensor, const std::vector<int64_t>& rows, int ranks, const char* what) {
-  const int64_t all = tensor.dim() == 0 ? 1 : tensor.size(0);
-  const size_t width = all == 0 ? 0 : size_t(tensor.numel() / all);
-  if (rows.empty()) {
-    if (all % ranks != 0)
-      refuse(std::string(what) + " has " + std::to_string(all) + " rows, which cannot be shared out evenly among " +
-             std::to_string(ranks) + " ranks, and no split sizes were given");
-    return std::vector<size_t>(size_t(ranks), size_t(all / ranks) * width);
-  }
-  if (int(rows.size()) != ranks)
-    refuse(std::string(what) + " has " + std::to_string(rows.size()) + " split sizes for " + std::to_string(ranks) + " ranks");
-  std::vector<size_t> sizes;
-  int64_t sum = 0;
-  for (const int64_t count : rows) {
-    if (count < 0) refuse(std::string(what) + " has a split size of " + std::to_string(count));
-    sum += count;
-    sizes.push_back(size_t(count) * width);
-  }
-  if (sum != all)
-    refuse(std::string(what) + " has " + std::to_string(all) + " rows, but its split sizes add up to " + std::to_string(sum));
-  return sizes;
 }
 
 }  // namespace
@@ -204,7 +126,8 @@ WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& o
 }
 
 WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  if (tensors.size() != 1) refuse("all_reduce has " + std::to_string(tensors.size()) + " sparse tensors in place of one");
+  if (tensors.size() != 1)
+    refuse("all_reduce has " + std::to_string(tensors.size()) + " sparse tensors in place of one");
   const Tensor tensor = tensors[0];
   if (!tensor.device().is_cpu()) check_on_host(tensor, "tensor");
   if (opts.reduceOp.op_ != c10d::ReduceOp::SUM) refuse("sparse tensors can only be summed up");
@@ -311,7 +234,8 @@ WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, const c10d::
 WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                          const c10d::AllgatherOptions& opts) {
   if (int(outputs.size()) != size_)
-    refuse("output_tensor_lists has " + std::to_string(outputs.size()) + " lists for " + std::to_string(size_) + " ranks");
+    refuse("output_tensor_lists has " + std::to_string(outputs.size()) + " lists for " + std::to_string(size_) +
+           " ranks");
   Tensors all;
   for (const Tensors& of_rank : outputs) {
     if (of_rank.size() != inputs.size())
@@ -361,7 +285,8 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
     });
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
-  return submit({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather", caller_waits(opts)}, inputs, outputs, body);
+  return submit({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather", caller_waits(opts)}, inputs, outputs,
+                body);
 }
 
 WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
@@ -380,7 +305,8 @@ WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, cons
     const Tensor in = plain(input), out = is_root ? flat_room(list) : Tensor();
     const std::vector<size_t> counts = sizes_of(list);
     check(tuttiGatherVWith(in.data_ptr(), size_t(in.numel()), is_root ? out.data_ptr() : nullptr,
-                           is_root ? counts.data() : nullptr, nullptr, moved_type(in), root, comm_, nullptr, terms.get()));
+                           is_root ? counts.data() : nullptr, nullptr, moved_type(in), root, comm_, nullptr,
+                           terms.get()));
     if (is_root) put_back_parts(out, list);
   };
   return submit({OpType::GATHER, "tutti:gather", caller_waits(opts)}, inputs, list, body);
@@ -460,9 +386,10 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
                                    operators[i]->get(), comm_, nullptr, terms.get()));
     };
     if (in.size() == 1) one(0);
-    else run_together([&] {
-      for (size_t i = 0; i < in.size(); ++i) one(i);
-    });
+    else
+      run_together([&] {
+        for (size_t i = 0; i < in.size(); ++i) one(i);
+      });
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
   const bool one = inputs.size() == 1;
@@ -484,7 +411,8 @@ WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::vector<in
   const auto body = [this, input, output, out_counts, in_counts, even, terms = terms(opts.timeout)] {
     const Tensor in = plain(input), out = plain_room(output);
     if (even)
-      check(tuttiAlltoAllWith(in.data_ptr(), out.data_ptr(), in_counts[0], moved_type(in), comm_, nullptr, terms.get()));
+      check(
+          tuttiAlltoAllWith(in.data_ptr(), out.data_ptr(), in_counts[0], moved_type(in), comm_, nullptr, terms.get()));
     else
       check(tuttiAlltoAllVWith(in.data_ptr(), in_counts.data(), nullptr, out.data_ptr(), out_counts.data(), nullptr,
                                moved_type(in), comm_, nullptr, terms.get()));
@@ -528,7 +456,8 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
     try {
       store_->wait({name + "/verdict"}, timeout + answer_time);
     } catch (const std::exception&) {
-      C10_THROW_ERROR(DistBackendError, "[Rank " + std::to_string(rank_) + "]: rank 0 did not answer in monitoredBarrier in " +
+      C10_THROW_ERROR(DistBackendError, "[Rank " + std::to_string(rank_) +
+                                            "]: rank 0 did not answer in monitoredBarrier in " +
                                             std::to_string(timeout.count()) + " ms");
     }
     const std::vector<uint8_t> verdict = store_->get(name + "/verdict");

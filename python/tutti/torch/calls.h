@@ -78,10 +78,12 @@ inline tuttiDataType_t reduced_type(const at::Tensor& tensor) {
 inline void check_on_host(const at::Tensor& tensor, const char* what) {
   if (!tensor.defined()) refuse(std::string(what) + " is an undefined tensor");
   if (!tensor.device().is_cpu())
-    raise(tuttiUnsupported, std::string(what) + " is on " + tensor.device().str() +
-                                "; this version of Tutti moves host memory only. Move it to the CPU, or give each device "
-                                "its backend: init_process_group(\"cpu:tutti,cuda:nccl\")");
-  if (tensor.layout() != at::kStrided) refuse(std::string(what) + " is not strided: only all_reduce takes sparse tensors");
+    raise(tuttiUnsupported,
+          std::string(what) + " is on " + tensor.device().str() +
+              "; this version of Tutti moves host memory only. Move it to the CPU, or give each device "
+              "its backend: init_process_group(\"cpu:tutti,cuda:nccl\")");
+  if (tensor.layout() != at::kStrided)
+    refuse(std::string(what) + " is not strided: only all_reduce takes sparse tensors");
 }
 
 inline const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* what) {
@@ -100,7 +102,8 @@ inline at::Tensor plain(const at::Tensor& tensor) {
 }
 // Memory for a result that goes to `tensor`: itself where its elements lie one after the other.
 inline at::Tensor plain_room(const at::Tensor& tensor) {
-  return lies_plain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+  return lies_plain(tensor) ? tensor
+                            : at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
 }
 inline void put_back(const at::Tensor& result, const at::Tensor& tensor) {
   if (!result.is_same(tensor)) tensor.copy_(result);

@@ -30,13 +30,15 @@ struct Header {
   uint64_t bytes = 0;
 };
 
-// What both ends of a lane know, and how they meet: the sender asks for the lane in the store, the receiver answers with
-// the id of a communicator, and both join. Nobody blocks before the other is there.
+// What both ends of a lane know, and how they meet: the sender asks for the lane in the store, the receiver answers
+// with the id of a communicator, and both join. Nobody blocks before the other is there.
 class LaneEnd {
  public:
   // `group`: the communicator of all ranks, whose failure ends the meeting.
   LaneEnd(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout)
-      : store_(std::move(store)), name_("tutti/lane/" + std::to_string(from) + "/" + std::to_string(to)), group_(group),
+      : store_(std::move(store)),
+        name_("tutti/lane/" + std::to_string(from) + "/" + std::to_string(to)),
+        group_(group),
         timeout_(timeout) {}
   virtual ~LaneEnd() { tuttiCommDestroy(comm_); }
   LaneEnd(const LaneEnd&) = delete;
@@ -219,7 +221,8 @@ class Mailbox {
   // True where the message was here already; then the receive is over.
   bool post(const Receive& receive) {
     std::unique_lock lock(mutex_);
-    const auto early = std::find_if(early_.begin(), early_.end(), [&](const Early& e) { return fits(receive, e.source, e.tag); });
+    const auto early =
+        std::find_if(early_.begin(), early_.end(), [&](const Early& e) { return fits(receive, e.source, e.tag); });
     if (early == early_.end()) {
       posted_.push_back(receive);
       lock.unlock();
@@ -240,7 +243,8 @@ class Mailbox {
   Next match(int source, int64_t tag, Receive& wanted) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const Receive& r) { return fits(r, source, tag); });
+      const auto found =
+          std::find_if(posted_.begin(), posted_.end(), [&](const Receive& r) { return fits(r, source, tag); });
       if (found != posted_.end()) {
         wanted = std::move(*found);
         posted_.erase(found);
@@ -330,7 +334,10 @@ class ReceiveLane : public LaneEnd {
   // `ended`(error): nothing more will come from `from`. Called on the lane's thread, once.
   ReceiveLane(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout,
               Mailbox& mailbox, std::function<void(std::exception_ptr)> ended)
-      : LaneEnd(std::move(store), from, to, group, timeout), from_(from), mailbox_(mailbox), ended_(std::move(ended)),
+      : LaneEnd(std::move(store), from, to, group, timeout),
+        from_(from),
+        mailbox_(mailbox),
+        ended_(std::move(ended)),
         thread_([this] { work(); }) {}
   // The mailbox must be closed and the lane interrupted before.
   ~ReceiveLane() override { thread_.join(); }
@@ -380,7 +387,12 @@ class ReceiveLane : public LaneEnd {
 class PointToPoint {
  public:
   PointToPoint(c10::intrusive_ptr<c10d::Store> store, int rank, int size, tuttiComm_t group, milliseconds timeout)
-      : store_(std::move(store)), rank_(rank), group_(group), timeout_(timeout), out_(size_t(size)), in_(size_t(size)) {}
+      : store_(std::move(store)),
+        rank_(rank),
+        group_(group),
+        timeout_(timeout),
+        out_(size_t(size)),
+        in_(size_t(size)) {}
   ~PointToPoint() { close(false); }
 
   void send(CallPointer call, at::Tensor tensor, int to, int64_t tag) {
@@ -401,7 +413,8 @@ class PointToPoint {
     if (mailbox_.post(receive)) return;
     const std::lock_guard lock(ended_mutex_);  // the lane may have ended before the post
     for (const auto& [from, error] : ended_)
-      if (receive.source == from || ended_.size() + 1 == in_.size()) mailbox_.fail(from, error, ended_.size() + 1 == in_.size());
+      if (receive.source == from || ended_.size() + 1 == in_.size())
+        mailbox_.fail(from, error, ended_.size() + 1 == in_.size());
   }
   // How long sends that nobody receives are kept after the end was asked for.
   static constexpr milliseconds patience{5000};

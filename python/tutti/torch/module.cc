@@ -34,7 +34,8 @@ class PythonBackend final : public Backend {
   }
 };
 
-c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double seconds) {
+c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                       double seconds) {
   const std::chrono::milliseconds timeout(int64_t(seconds * 1000));
   return c10::make_intrusive<PythonBackend>(store, rank, size, timeout);
 }
@@ -50,16 +51,17 @@ Backend& of_tutti(const c10::intrusive_ptr<c10d::Backend>& backend) {
 PYBIND11_MODULE(TUTTI_MODULE_NAME, module) {
   module.attr("TORCH_VERSION") = TORCH_VERSION;
   module.def("make", &make, py::call_guard<py::gil_scoped_release>());
-  module.def("shutdown", [](const c10::intrusive_ptr<c10d::Backend>& backend) { of_tutti(backend).shutdown(); },
-             py::call_guard<py::gil_scoped_release>());
-  module.def("abort", [](const c10::intrusive_ptr<c10d::Backend>& backend) { of_tutti(backend).abort(); },
-             py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "shutdown", [](const c10::intrusive_ptr<c10d::Backend>& backend) { of_tutti(backend).shutdown(); },
+      py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "abort", [](const c10::intrusive_ptr<c10d::Backend>& backend) { of_tutti(backend).abort(); },
+      py::call_guard<py::gil_scoped_release>());
   module.def("transport", [](const c10::intrusive_ptr<c10d::Backend>& backend, int peer) {
     return of_tutti(backend).transport_to(peer);
   });
-  module.def("algorithm", [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& collective, size_t bytes) {
-    return of_tutti(backend).algorithm_for(collective, bytes);
-  });
+  module.def("algorithm", [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& collective,
+                             size_t bytes) { return of_tutti(backend).algorithm_for(collective, bytes); });
   module.def("use_shared_memory", [](bool on) { SharedAllocator::instance().use(on); });
   module.def("uses_shared_memory", [] { return SharedAllocator::instance().is_on(); });
   module.def("trim_shared_memory", [] { SharedAllocator::instance().trim(); });

@@ -1,8 +1,8 @@
 // A call that was made, and the queue in which the calls of one communicator run in their order.
 #pragma once
 
-#include <ATen/record_function.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <condition_variable>
@@ -29,7 +29,9 @@ class Call : public c10d::Work {
   // `body` throws what went wrong. Of calls that something other than a queue completes it is empty.
   Call(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, Body body)
       : Work(rank, type, at::hasCallbacks() ? title : nullptr, profiled(inputs)),
-        title_(title), outputs_(std::move(outputs)), body_(std::move(body)) {}
+        title_(title),
+        outputs_(std::move(outputs)),
+        body_(std::move(body)) {}
 
   void run() noexcept {
     std::exception_ptr error;
@@ -116,8 +118,8 @@ class Queue {
     std::unique_lock lock(mutex_);
     if (closed_) {
       lock.unlock();
-      call->complete(std::make_exception_ptr(c10::DistBackendError(
-          {__func__, __FILE__, uint32_t(__LINE__)}, "tutti: the process group has been shut down")));
+      call->complete(std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)},
+                                                                   "tutti: the process group has been shut down")));
       return;
     }
     if (caller_waits && !busy_ && calls_.empty()) {
