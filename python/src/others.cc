@@ -133,6 +133,9 @@ class Operator {
       self.function_(left, right);
     } catch (nb::python_error& error) {
       error.discard_as_unraisable("an operator of tutti.Operator");
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      PyErr_WriteUnraisable(self.function_.ptr());
     }
   }
   PyCommunicator& communicator() const { return nb::cast<PyCommunicator&>(comm_); }
