@@ -11,7 +11,7 @@ environment = {**os.environ, "PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "
                "XDG_CACHE_HOME": str(pathlib.Path(package).parent / "cache"),
                # A recorder that asks CUDA for the time of every call, also of those on the CPU.
                "TORCH_FR_BUFFER_SIZE": "0", "PATH": f"{pathlib.Path(python).parent}:{os.environ['PATH']}"}
-if "_torch" in script or "torch" in pathlib.Path(script).parts:
+if pathlib.Path(script).parent.name == "torch":
     found = subprocess.run([python, "-c", "import torch.distributed as d; assert d.is_gloo_available()"],
                            env=environment, capture_output=True, text=True, check=False)
     if found.returncode != 0:
