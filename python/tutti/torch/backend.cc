@@ -1,10 +1,14 @@
 // The c10d backend's calls, its making and its end.
 #include "backend.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <thread>
+#include <utility>
 
 #include "blocks.h"
 
@@ -13,22 +17,64 @@ namespace {
 
 using c10d::OpType;
 
-tuttiUniqueId exchange_id(c10d::Store& store, int rank) {
-  const std::string key = "tutti/id";
+constexpr const char* id_key = "tutti/id";
+
+std::vector<uint8_t> bytes_of(const tuttiUniqueId& id) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(id.internal);
+  return {bytes, bytes + sizeof id.internal};
+}
+
+tuttiUniqueId id_of(const std::vector<uint8_t>& bytes) {
   tuttiUniqueId id;
-  if (rank == 0) {
-    check(tuttiGetUniqueId(&id));
-    const auto* const bytes = reinterpret_cast<const uint8_t*>(id.internal);
-    store.set(key, std::vector<uint8_t>(bytes, bytes + sizeof id.internal));
-    return id;
-  }
-  const std::vector<uint8_t> bytes = store.get(key);
   if (bytes.size() != sizeof id.internal)
     raise(tuttiInvalidUsage, "rank 0 put " + std::to_string(bytes.size()) +
-                                 " bytes as the job's id into the store; is "
-                                 "another version of Tutti running there?");
+                                 " bytes as the job's id into the store; is another version of Tutti running there?");
   std::memcpy(id.internal, bytes.data(), sizeof id.internal);
   return id;
+}
+
+// Another id than `tried` under the key of the store; `tried` where none comes soon.
+std::vector<uint8_t> next_id(c10d::Store& store, const std::vector<uint8_t>& tried, milliseconds timeout) {
+  constexpr milliseconds patience_max{10000}, pause{20};
+  const auto until = std::chrono::steady_clock::now() + std::min(timeout, patience_max);
+  std::vector<uint8_t> found = tried;
+  while (found == tried && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(pause);
+    found = store.get(id_key);
+  }
+  return found;
+}
+
+// Rank 0 hands the id to the others through the store, and all join. A launcher that starts a job anew may keep its
+// store: then the others may find the id of the attempt before, whose meeting place is gone, and look for the new one.
+std::pair<tuttiComm_t, tuttiUniqueId> join(c10d::Store& store, int rank, int size, milliseconds timeout) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  config.timeout_ms = int32_t(std::clamp<int64_t>(timeout.count(), 1, INT32_MAX));
+  tuttiUniqueId id;
+  tuttiComm_t comm = nullptr;
+  if (rank == 0) {
+    check(tuttiGetUniqueId(&id));
+    store.set(id_key, bytes_of(id));
+    check(tuttiCommInitRankConfig(&comm, size, id, rank, &config));
+    return {comm, id};
+  }
+  for (std::vector<uint8_t> bytes = store.get(id_key);;) {
+    id = id_of(bytes);
+    const tuttiResult_t result = tuttiCommInitRankConfig(&comm, size, id, rank, &config);
+    if (result == tuttiSuccess) return {comm, id};
+    const std::string sentence = tuttiGetLastError(nullptr);
+    if (result == tuttiTimeout) raise(result, sentence);
+    const std::vector<uint8_t> next = next_id(store, bytes, timeout);
+    if (next == bytes) raise(result, sentence);
+    bytes = next;
+  }
+}
+
+// A name of the job for keys of the store, which no other attempt has.
+std::string name_of(const tuttiUniqueId& id) {
+  uint64_t mixed = 14695981039346656037u;  // FNV-1a
+  for (const uint8_t byte : bytes_of(id)) mixed = (mixed ^ byte) * 1099511628211u;
+  return "tutti/" + std::to_string(mixed);
 }
 
 // Calls of one group: they progress together.
@@ -48,10 +94,9 @@ void run_together(Calls calls) {
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout)
     : c10d::Backend(rank, size), store_(std::move(store)), joined_timeout_(timeout), timeout_(timeout) {
-  const tuttiUniqueId id = exchange_id(*store_, rank);
-  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-  config.timeout_ms = int32_t(std::clamp<int64_t>(timeout.count(), 1, INT32_MAX));
-  check(tuttiCommInitRankConfig(&comm_, size, id, rank, &config));
+  const auto [comm, id] = join(*store_, rank, size, timeout);
+  comm_ = comm;
+  store_ = c10::make_intrusive<c10d::PrefixStore>(name_of(id), store_);
   lanes_ = std::make_unique<PointToPoint>(store_, rank, size, comm_, timeout);
   init();
 }

@@ -2,6 +2,7 @@
 thread, or, where async_op asks for it, on one thread of the group; point to point goes with the same thread, in order."""
 import concurrent.futures
 import datetime
+import time
 
 import torch
 import torch.distributed as dist
@@ -95,16 +96,25 @@ class PythonProcessGroup(dist.ProcessGroup):
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
-        if rank == 0:
-            store.set("tutti/id", tutti.unique_id().hex())
-        job = bytes.fromhex(store.get("tutti/id").decode())
         milliseconds = min(int(timeout.total_seconds() * 1000), 2**31 - 1)
-        try:
-            self._comm = tutti.Communicator.join(size, job, rank, tutti.Config(timeout_ms=milliseconds))
-        except tutti.Error as error:
-            raise dist.DistBackendError(f"tutti: {error}") from error
+        self._comm = self._join(store, tutti.Config(timeout_ms=milliseconds))
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "tutti")
         self._last: concurrent.futures.Future | None = None
+
+    def _join(self, store: dist.Store, config: tutti.Config) -> tutti.Communicator:
+        """Rank 0 hands the id to the others through the store. One of an attempt before may lie there still."""
+        if self._rank == 0:
+            store.set("tutti/id", tutti.unique_id().hex())
+        patience = time.monotonic() + 10
+        while True:
+            job = store.get("tutti/id")
+            try:
+                return tutti.Communicator.join(self._size, bytes.fromhex(job.decode()), self._rank, config)
+            except tutti.Error as error:
+                while self._rank != 0 and store.get("tutti/id") == job and time.monotonic() < patience:
+                    time.sleep(0.02)
+                if isinstance(error, tutti.Timeout) or store.get("tutti/id") == job:
+                    raise dist.DistBackendError(f"tutti: {error}") from error
 
     def getBackendName(self) -> str:
         return "tutti"
