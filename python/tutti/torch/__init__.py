@@ -1,6 +1,6 @@
 """Tutti as a backend of torch.distributed: `import tutti.torch`, then `init_process_group("tutti")`.
 
-Where PyTorch looks for backends itself (2.13 and later), no import is needed. docs/pytorch.md says more."""
+Where PyTorch looks for backends itself (2.15 does), no import is needed. docs/pytorch.md says more."""
 import contextlib
 import datetime
 import functools

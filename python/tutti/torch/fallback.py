@@ -275,7 +275,7 @@ class PythonProcessGroup(dist.ProcessGroup):
             _scatter_back(flat, outputs)
         return self._run(body, outputs, opts)
 
-    # The names of PyTorch 2.13 and later.
+    # The names of PyTorch 2.15.
     all_gather_single = _allgather_base
     reduce_scatter_single = _reduce_scatter_base
     all_to_all_single = alltoall_base
