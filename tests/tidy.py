@@ -28,7 +28,7 @@ ARROWS = {
 # Libraries whose headers stand in a folder, as rooms do.
 LIBRARIES = {"hwy", "fmt", "nlohmann", "gtest"}
 SOURCES = sorted(p for e in ("*.h", "*.cc", "*.cu", "*.cuh") for p in (ROOT / "src").rglob(e))
-OTHERS = sorted(p for d in ("tools", "bench", "tests", "examples") for e in ("*.h", "*.cc", "*.hpp")
+OTHERS = sorted(p for d in ("tools", "bench", "tests", "examples", "python") for e in ("*.h", "*.cc", "*.hpp")
                 for p in (ROOT / d).rglob(e))
 problems, remarks = [], []
 

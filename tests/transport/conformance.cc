@@ -2,6 +2,7 @@
 #include "transport/conformance.h"
 
 #include <poll.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <thread>
@@ -17,6 +18,14 @@ namespace tutti {
 namespace {
 
 constexpr TimeNs patience_ns = 20 * ns_per_s;
+
+// As who owns memory describes it to who lends it.
+LentRegion region_of(const Fd& file, const Mapping& memory) {
+  struct stat about {};
+  EXPECT_EQ(::fstat(file.get(), &about), 0);
+  return {1, memory.data(), memory.bytes(), file.get(), about.st_ino, memory.bytes(),
+          std::make_shared<std::atomic<uint64_t>>(0)};
+}
 
 class TransportConformance : public ::testing::TestWithParam<TransportCase> {
  protected:
@@ -110,7 +119,7 @@ TEST_P(TransportConformance, LentMemoryMayChangeOnceItIsFlushed) {
   connect(2, 1);
   const Fd file = make_memory_file("test", 8 << 20, "test");
   const Mapping memory(file.get(), 0, 8 << 20, "test");
-  const LentRegion region{1, memory.data(), memory.bytes(), file.get()};
+  const LentRegion region = region_of(file, memory);
   for (uint64_t i = 0; i < 50; ++i) {
     const size_t bytes = i % 3 == 0 ? bytes_max_ : i % 3 == 1 ? bytes_max_ / 2 + i : i;
     const std::vector<std::byte> sent = data_of(bytes, i + 1);
@@ -138,7 +147,7 @@ TEST_P(TransportConformance, WhatIsRevokedIsNotTaken) {
     connect(2, 1);
     const Fd file = make_memory_file("test", 1 << 20, "test");
     const Mapping memory(file.get(), 0, 1 << 20, "test");
-    const LentRegion region{1, memory.data(), memory.bytes(), file.get()};
+    const LentRegion region = region_of(file, memory);
     const std::vector<std::byte> sent = data_of(bytes_max_, 5);
     std::memcpy(memory.data(), sent.data(), bytes_max_);
     size_t lent_bytes = 0, received_bytes = 0;

@@ -110,7 +110,7 @@ TEST(VerbsEnd, ALenderLearnsThatAllWasReadThoughTheReaderHasEnded) {
     auto transports = connected_verbs(2, {});
     Endpoint &lender = *transports[0]->endpoint(1, 0), &reader = *transports[1]->endpoint(0, 0);
     std::vector<std::byte> memory(lent_bytes_min), received(lent_bytes_min);
-    const LentRegion region{1, memory.data(), memory.size(), -1, {}};
+    const LentRegion region{1, memory.data(), memory.size(), -1, 0, 0, std::make_shared<std::atomic<uint64_t>>(0)};
     size_t done = 0;
     ASSERT_EQ(lender.lend(region, memory.data(), memory.size(), 1, done), Status::done);
     done = 0;
@@ -161,12 +161,12 @@ TEST(VerbsMemory, WhatWasRegisteredIsDeregistered) {
     std::vector<std::byte> memory(1 << 16);
     const auto changes = std::make_shared<std::atomic<uint64_t>>(0);
     for (uint64_t i = 0; i < 2 * VerbsRegions::regions_max; ++i) {
-      const LentRegion region{i + 1, memory.data(), memory.size(), -1, changes};
+      const LentRegion region{i + 1, memory.data(), memory.size(), -1, 0, 0, changes};
       ASSERT_NE(regions.find(region), nullptr);
       EXPECT_EQ(regions.find(region), regions.find(region));
     }
     EXPECT_EQ(regions.size(), VerbsRegions::regions_max) << "the oldest ones went";
-    const LentRegion last{2 * VerbsRegions::regions_max, memory.data(), memory.size(), -1, changes};
+    const LentRegion last{2 * VerbsRegions::regions_max, memory.data(), memory.size(), -1, 0, 0, changes};
     const uint64_t before = counters.bytes_registered;
     ASSERT_NE(regions.find(last), nullptr);
     EXPECT_EQ(counters.bytes_registered, before) << "it was registered already";

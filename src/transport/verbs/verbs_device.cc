@@ -198,7 +198,8 @@ VerbsHardware open_verbs_hardware(const VerbsLibrary& library, const VerbsOption
 }
 
 const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region) noexcept {
-  const uint64_t change = region.changes == nullptr ? 0 : region.changes->load(std::memory_order_acquire);
+  if (region.changes == nullptr) return nullptr;  // its pages may change unseen, so none are kept pinned: messages are copied
+  const uint64_t change = region.changes->load(std::memory_order_acquire);
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if (entry->number != region.number) continue;
     if (entry->change == change) {
@@ -233,7 +234,7 @@ const VerbsRegions::Keys* VerbsRegions::add(const LentRegion& region, uint64_t c
 
 void VerbsRegions::sweep() noexcept {
   entries_.remove_if([](const Entry& entry) {
-    return entry.changes != nullptr && entry.changes->load(std::memory_order_acquire) != entry.change;
+    return entry.changes->load(std::memory_order_acquire) != entry.change;
   });
 }
 

@@ -1,0 +1,79 @@
+// The handles of the C interface as Python objects that free themselves.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "buffers.h"
+
+// A host stream.
+class PyStream {
+ public:
+  PyStream();
+  ~PyStream();
+  PyStream(const PyStream&) = delete;
+  PyStream& operator=(const PyStream&) = delete;
+
+  tuttiStream_t get() const;
+  void synchronize();
+  bool idle();
+  void close();
+  Kept kept;
+
+ private:
+  tuttiStream_t handle_ = nullptr;
+};
+
+// Settings of a communicator, as tuttiConfig_t has them.
+struct Config {
+  std::optional<int> timeout_ms;
+  std::optional<std::string> algorithm, transport, interface_name;
+  std::optional<int> channels, determinism;
+
+  // Lives as long as this.
+  tuttiConfig_t get() const;
+};
+
+// What one call asks for beside what it does, as tuttiOptions_t has it.
+struct Options {
+  std::optional<int> deadline_ms;
+  std::optional<std::string> algorithm;
+  std::optional<int> determinism;
+  size_t inputs = 1;
+
+  // Lives as long as this.
+  tuttiOptions_t get() const;
+};
+
+// A rank's membership in a communicator; null once closed.
+class PyCommunicator {
+ public:
+  explicit PyCommunicator(tuttiComm_t handle) : handle_(handle) {}
+  ~PyCommunicator();
+  PyCommunicator(const PyCommunicator&) = delete;
+  PyCommunicator& operator=(const PyCommunicator&) = delete;
+
+  // Raises InvalidUsage where it was closed.
+  tuttiComm_t get() const;
+  bool closed() const { return handle_ == nullptr; }
+  void close();
+
+ private:
+  tuttiComm_t handle_;
+};
+
+// Runs a call of the C interface without Python's lock.
+template <class Call>
+void run_unlocked(Call call) {
+  tuttiResult_t result;
+  {
+    const nb::gil_scoped_release unlocked;
+    result = call();
+  }
+  check(result);
+}
+
+void bind_communicator(nb::module_& module);
+void bind_collectives(nb::class_<PyCommunicator>& communicator);
+void bind_others(nb::module_& module);

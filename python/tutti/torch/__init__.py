@@ -1,0 +1,88 @@
+"""Tutti as a backend of torch.distributed: `import tutti.torch`, then `init_process_group("tutti")`.
+
+Where PyTorch looks for backends itself (2.15 does), no import is needed. docs/pytorch.md says more."""
+import contextlib
+import datetime
+import functools
+import sys
+
+import torch
+import torch.distributed as dist
+
+if not dist.is_available():
+    raise ImportError("this PyTorch is built without torch.distributed")
+
+from . import _compile  # noqa: E402
+
+
+@functools.cache
+def _module():
+    """The compiled backend, or None where there is no compiler."""
+    try:
+        return _compile.load()
+    except _compile.NoCompiler as error:
+        print(f"tutti: {error}. The backend runs in Python, and is slower.", file=sys.stderr, flush=True)
+        return None
+
+
+def _create(store, rank: int, size: int, timeout: datetime.timedelta):
+    if (module := _module()) is not None:
+        return module.make(store, rank, size, timeout.total_seconds())
+    from .fallback import PythonProcessGroup
+    return PythonProcessGroup(store, rank, size, timeout)
+
+
+def register() -> None:
+    """Makes "tutti" a backend of torch.distributed. Nothing is compiled before a group is made."""
+    if "TUTTI" not in dist.Backend._plugins:
+        dist.Backend.register_backend("tutti", _create, devices=["cpu", "cuda"])
+
+
+def _compiled(what: str):
+    if (module := _module()) is None:
+        raise NotImplementedError(f"{what} needs the compiled backend, and there is no C++ compiler")
+    return module
+
+
+def use_shared_memory(on: bool = True) -> None:
+    """From now on tensors of 64 KiB and more are allocated in memory that the other ranks of this host reach directly, so
+    that collectives on them copy less. Call it before the model is made. After a fork such memory is the parent's and the
+    child's at once: what one writes, the other sees."""
+    _compiled("use_shared_memory").use_shared_memory(on)
+
+
+@contextlib.contextmanager
+def shared_memory():
+    """use_shared_memory for the tensors that are made inside a `with`."""
+    module = _compiled("shared_memory")
+    before = module.uses_shared_memory()
+    module.use_shared_memory(True)
+    try:
+        yield
+    finally:
+        module.use_shared_memory(before)
+
+
+def _backend(group):
+    group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("there is no process group: call init_process_group first")
+    return group._get_backend(torch.device("cpu"))
+
+
+def transport(peer: int, group=None) -> str:
+    """What reaches rank `peer` of the group: "self", "shm" or "tcp"."""
+    return _compiled("transport").transport(_backend(group), peer)
+
+
+def algorithm(collective: str, nbytes: int, group=None) -> str:
+    """What runs for a collective ("all_reduce", ...) of so many bytes."""
+    return _compiled("algorithm").algorithm(_backend(group), collective, nbytes)
+
+
+def abort(group=None) -> None:
+    """Ends every pending call of the group, on all ranks, with an error."""
+    _compiled("abort").abort(_backend(group))
+
+
+register()

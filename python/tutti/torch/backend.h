@@ -1,0 +1,107 @@
+// The c10d backend: every call of torch.distributed as calls of Tutti's C interface on tensors of the host.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lanes.h"
+#include "work.h"
+
+namespace tutti_torch {
+
+using Tensor = at::Tensor;
+using Tensors = std::vector<at::Tensor>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+// Whether the caller says that it waits at once: options have said so since PyTorch 2.8.
+template <class Options, class = void>
+struct SaysAsync : std::false_type {};
+template <class Options>
+struct SaysAsync<Options, std::void_t<decltype(std::declval<Options>().asyncOp)>> : std::true_type {};
+template <class Options>
+bool caller_waits(const Options& options) {
+  if constexpr (SaysAsync<Options>::value) return !options.asyncOp;
+  else return false;
+}
+
+// Methods that are not marked override are virtual in some versions of PyTorch and missing in others.
+class Backend : public c10d::Backend {
+ public:
+  // Joins: rank 0 hands Tutti's id to the others through the store. Blocks until all ranks are there.
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout);
+  ~Backend() override { end(false); }
+
+  const std::string getBackendName() const override { return "tutti"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() {
+    return c10::make_intrusive<c10d::Backend::Options>("tutti", timeout_);
+  }
+  void setTimeout(milliseconds timeout) { timeout_ = timeout; }
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return calls_; }
+  // Waits for calls that are under way.
+  void shutdown() { end(false); }
+  // Ends them, here and on the other ranks.
+  void abort() { end(true); }
+  std::string transport_to(int peer) const;
+  std::string algorithm_for(const std::string& collective, size_t bytes) const;
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts);
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
+  WorkPointer _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& opts) override;
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
+  WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer _reduce_scatter_base(Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& opts) override;
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& opts);
+  WorkPointer alltoall_base(Tensor& output, Tensor& input, std::vector<int64_t>& output_splits,
+                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPointer barrier(const c10d::BarrierOptions& opts) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+  WorkPointer send(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recv(Tensors& tensors, int peer, int tag) override;
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override;
+
+ private:
+  // What stands in a call's log line and profile, and who waits.
+  struct Kind {
+    c10d::OpType type;
+    const char* title;
+    bool caller_waits;
+  };
+  WorkPointer submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body);
+  Terms terms(milliseconds asked) const { return Terms(asked.count() > 0 ? asked : timeout_, joined_timeout_); }
+  void check_root(int64_t root) const;
+  void check_peer(int peer) const;
+  void check_lists(const std::vector<Tensors>& lists, const char* what) const;
+  WorkPointer receive(Tensors& tensors, int source, int tag, const Kind& kind);
+  std::vector<int> missing_ranks(const std::string& name, milliseconds timeout, bool all);
+  void all_reduce_sparse(const Tensor& tensor, const c10d::AllreduceOptions& opts);
+  void end(bool abort);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  milliseconds joined_timeout_;  // the communicator's
+  milliseconds timeout_;
+  tuttiComm_t comm_ = nullptr;
+  std::atomic<uint64_t> calls_{0};
+  uint64_t monitored_ = 0;
+  std::atomic<bool> ended_{false};
+  std::unique_ptr<PointToPoint> lanes_;
+  Queue queue_;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,209 @@
+// A call that was made, and the queue in which the calls of one communicator run in their order.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "calls.h"
+
+namespace tutti_torch {
+
+class Queue;
+
+// Done once; whoever runs it calls complete().
+class Call : public c10d::Work {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Body = std::function<void()>;
+
+  // `body` throws what went wrong. Of calls that something other than a queue completes it is empty.
+  Call(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, Body body)
+      : Work(rank, type, at::hasCallbacks() ? title : nullptr, profiled(inputs)),
+        title_(title),
+        outputs_(std::move(outputs)),
+        body_(std::move(body)) {}
+
+  void run() noexcept {
+    std::exception_ptr error;
+    try {
+      const at::NoGradGuard no_grad;
+      body_();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    body_ = nullptr;  // what it holds is let go before anybody is told
+    complete(error);
+  }
+
+  void complete(std::exception_ptr error) {
+    c10::intrusive_ptr<at::ivalue::Future> future;
+    std::function<void()> recorded;
+    {
+      const std::lock_guard lock(mutex_);
+      if (completed_) return;
+      completed_ = true;
+      exception_ = std::move(error);
+      future = future_;
+      recorded = std::exchange(recordFunctionEndCallback_, nullptr);
+    }
+    cv_.notify_all();
+    if (recorded) recorded();
+    if (future) settle(*future);
+  }
+
+  // From here on wait() helps to run what stands before this call.
+  void stands_in(Queue& queue) { queue_ = &queue; }
+  // Who waits without saying how long gives up after so long. 0: never, since the call has a deadline of its own.
+  void waits_at_most(milliseconds timeout) { timeout_ = timeout; }
+  void came_from(int rank) { source_ = rank; }
+
+  bool wait(milliseconds timeout = milliseconds(0)) override;
+  void synchronize() override { wait(); }
+  void abort() override {
+    complete(std::make_exception_ptr(std::runtime_error(std::string("tutti: ") + title_ + " was aborted")));
+  }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  int sourceRank() const override { return source_; }
+
+  c10::intrusive_ptr<at::ivalue::Future> getFuture() override {
+    c10::intrusive_ptr<at::ivalue::Future> made;
+    {
+      const std::lock_guard lock(mutex_);
+      if (future_) return future_;
+      made = future_ = c10::make_intrusive<at::ivalue::Future>(at::ListType::create(at::TensorType::get()));
+      if (!completed_) return made;
+    }
+    settle(*made);
+    return made;
+  }
+
+ private:
+  static std::optional<Tensors> profiled(const Tensors& inputs) {
+    return at::hasCallbacks() ? std::optional(inputs) : std::nullopt;
+  }
+  void settle(at::ivalue::Future& future) {
+    if (exception_) future.setErrorIfNeeded(exception_);
+    else future.markCompleted(at::IValue(outputs_));
+  }
+
+  const char* title_;
+  Tensors outputs_;
+  Body body_;
+  Queue* queue_ = nullptr;
+  milliseconds timeout_{0};
+  int source_ = -1;
+  c10::intrusive_ptr<at::ivalue::Future> future_;
+};
+
+using CallPointer = c10::intrusive_ptr<Call>;
+
+// Runs calls one after the other: on a thread of its own, or on the caller's thread where nothing stands before, which
+// spares small calls the way to another thread and back. Outlives its calls' wait(): closed, it runs nothing.
+class Queue {
+ public:
+  ~Queue() { close(); }
+
+  // caller_waits: the caller does nothing before the call is over, so that it may run at once.
+  void submit(const CallPointer& call, bool caller_waits) {
+    std::unique_lock lock(mutex_);
+    if (closed_) {
+      lock.unlock();
+      call->complete(std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)},
+                                                                   "tutti: the process group has been shut down")));
+      return;
+    }
+    if (caller_waits && !busy_ && calls_.empty()) {
+      run_one(call, lock);
+      return;
+    }
+    call->stands_in(*this);
+    calls_.push_back(call);
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    lock.unlock();
+    changed_.notify_one();
+  }
+
+  // Runs calls on this thread until `done` says so or another thread runs one.
+  template <class Done>
+  void help(Done done) {
+    std::unique_lock lock(mutex_);
+    while (!busy_ && !calls_.empty() && !done()) run_front(lock);
+  }
+
+  // Waits for what is enqueued, then refuses.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !busy_; });
+  }
+
+ private:
+  void run_one(const CallPointer& call, std::unique_lock<std::mutex>& lock) {
+    busy_ = true;
+    lock.unlock();
+    call->run();
+    lock.lock();
+    busy_ = false;
+    if (!calls_.empty() || closed_) changed_.notify_all();
+  }
+  void run_front(std::unique_lock<std::mutex>& lock) {
+    CallPointer call = std::move(calls_.front());
+    calls_.pop_front();
+    run_one(call, lock);
+    lock.unlock();
+    call.reset();  // may free tensors, which may need Python's lock
+    lock.lock();
+  }
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !busy_ && (!calls_.empty() || closed_); });
+      if (calls_.empty()) return;
+      run_front(lock);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<CallPointer> calls_;
+  bool busy_ = false;
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+inline bool Call::wait(milliseconds timeout) {
+  const auto done = [this] {
+    const std::lock_guard lock(mutex_);
+    return completed_;
+  };
+  if (queue_ != nullptr && !done()) queue_->help(done);
+  if (timeout.count() <= 0) timeout = timeout_;
+  std::unique_lock lock(mutex_);
+  const auto completed = [this] { return completed_; };
+  if (timeout.count() <= 0) {
+    cv_.wait(lock, completed);
+  } else if (!cv_.wait_for(lock, timeout, completed)) {
+    lock.unlock();
+    raise(tuttiTimeout, "rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) + " ms for " +
+                            title_ + ", which is not over");
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+}  // namespace tutti_torch
