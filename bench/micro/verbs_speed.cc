@@ -56,7 +56,7 @@ void one_way(Transports& ranks, size_t mib, bool lent) {
   const size_t messages = (mib << 20) / bytes;
   const Fd file = make_memory_file("verbs-speed", bytes * 16, "verbs-speed");
   const Mapping memory(file.get(), 0, bytes * 16, "verbs-speed");
-  const LentRegion region{1, memory.data(), memory.bytes(), file.get(), {}};
+  const LentRegion region{1, memory.data(), memory.bytes(), file.get(), 0, 0, std::make_shared<std::atomic<uint64_t>>(0)};
   std::jthread receiver([&] {
     Endpoint& peer = *ranks[1]->endpoint(0, 0);
     std::vector<std::byte> data(bytes);
