@@ -27,7 +27,7 @@ MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"]}
 NEAR_NS = 120  # an exchange of two lines between near cores takes less
 # One process measures a group of sizes; X is looked at between groups.
 GROUP_ENDS = (4 << 10, 1 << 20, 1 << 40)
-LIMIT_FROM = 4 << 20  # bytes: from here on memory is what limits
+LIMIT_FROM = 64 << 20  # bytes: from here on memory is what limits, whatever the caches hold
 SMALL_TO = 64  # bytes: up to here the exchange of lines is
 
 
