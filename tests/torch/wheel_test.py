@@ -26,7 +26,8 @@ class Wheel(unittest.TestCase):
     def test_it_has_library_tools_and_backend_and_needs_nothing_of_the_source_tree(self):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "XDG_CACHE_HOME": folder}
-            del environment["PYTHONPATH"]
+            for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):  # of the build that runs this test
+                environment.pop(name, None)
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
             subprocess.run([*pip, "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, SOURCE], check=True,
                            env=environment)
@@ -38,7 +39,8 @@ class Wheel(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue(done.stdout.startswith(f"{folder}/site"), done.stdout)
             self.assertTrue(done.stdout.endswith(" 6.0\n"), done.stdout)
-            topology = subprocess.run([f"{folder}/site/bin/tutti-topo"], capture_output=True, text=True, check=False)
+            topology = subprocess.run([f"{folder}/site/bin/tutti-topo"], capture_output=True, text=True, check=False,
+                                      env=environment)
             self.assertEqual(topology.returncode, 0, topology.stderr)
 
 
