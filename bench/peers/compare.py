@@ -237,7 +237,7 @@ def lines_of(results, chosen, limits):
                 curves.setdefault((collective, ranks, transport, mode, state), {}).setdefault(peer, []).append((size, median))
             others = [value for peer, value in medians.items() if peer != "tutti"]
             own = medians.get("tutti")
-            limit = limit_us(collective, ranks, size, limits.get(state))
+            limit = limit_us(collective, ranks, size, limits.get(state)) if transport == "shm" else None
             cells = [time_text(medians[peer.name]) if peer.name in medians else "" for peer in chosen]
             cells.append(f"{min(others) / own:.2f}" if others and own else "")
             cells.append(f"{limit[0] / own:.2f} ({limit[1]})" if limit and own else "")
