@@ -136,10 +136,8 @@ def run_once(peer, collective, run, sizes, mode, options):
         run.folder = pathlib.Path(name)
         result = run.folder / "result.json"
         words, environment = peer.command(run)
-        command = [*words] if peer.program else [words[0]]
-        own = [NAMES_OF_PERF.get(collective, collective), "--sizes", ",".join(sizes), "--percentiles", "--json", result,
-               *MODES[mode], *([] if options.no_pin else ["--bind"])]
-        command += own if peer.program else own + words[1:]
+        command = [*words, NAMES_OF_PERF.get(collective, collective), "--sizes", ",".join(sizes), "--percentiles", "--json",
+                   result, *MODES[mode], *([] if options.no_pin else ["--bind"])]
         try:
             done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
                                   timeout=options.timeout, stdin=subprocess.DEVNULL)

@@ -74,7 +74,7 @@ class Peer:
         raise NotImplementedError
 
     def command(self, run):
-        """(words before the program's own options, environment)"""
+        """(words before the measurement's own, environment)"""
         raise NotImplementedError
 
 

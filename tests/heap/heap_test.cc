@@ -1,7 +1,6 @@
 // The heap of libtutti_malloc.so as a class: blocks, what is kept of them, limits and forks.
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 #include <gtest/gtest.h>
 
 #include "heap/arena.h"
+#include "heap/child.h"
 #include "heap/heap.h"
 #include "heap/heap_limits.h"
 #include "memory/memory_file.h"
@@ -51,22 +51,6 @@ size_t bytes_held(const LentRegion& region) {
   struct stat about {};
   ::fstat(region.fd, &about);
   return size_t(about.st_blocks) * 512;
-}
-
-// What body() returns, in a process of its own.
-int in_child(const std::function<bool()>& body) {
-  const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(body() ? 0 : 1);
-  int status = -1;
-  ::waitpid(pid, &status, 0);
-  return status;
-}
-
-void limit(decltype(RLIMIT_AS) resource, rlim_t value) {
-  rlimit now{};
-  ::getrlimit(resource, &now);
-  now.rlim_cur = std::min(value, now.rlim_max);
-  ASSERT_EQ(::setrlimit(resource, &now), 0);
 }
 
 size_t address_space() {
@@ -342,8 +326,8 @@ TEST(HeapFork, WorksWhereNoDescriptorIsLeftToWaitWith) {
   const auto heap = make_heap();
   std::byte* const block = allocate(*heap, 2 * mib);
   std::memset(block, 1, 2 * mib);
-  EXPECT_EQ(in_child([&] {
-              limit(RLIMIT_NOFILE, 3);
+  EXPECT_EQ(test::in_child([&] {
+              if (!test::limit(RLIMIT_NOFILE, 3)) return false;
               heap->before_fork();
               const pid_t pid = ::fork();
               if (pid == 0) {
@@ -397,8 +381,8 @@ TEST(HeapFork, ADeadChildIsNotWaitedFor) {
 // --- Limits: the heap says no, and nothing else happens
 
 TEST(HeapLimits, AFileLimitIsNeverRunInto) {
-  EXPECT_EQ(in_child([] {  // SIGXFSZ would kill it
-              limit(RLIMIT_FSIZE, 8 * mib);
+  EXPECT_EQ(test::in_child([] {  // SIGXFSZ would kill it
+              if (!test::limit(RLIMIT_FSIZE, 8 * mib)) return false;
               const auto heap = make_heap();
               void* const small = heap->allocate(4 * mib, 0, false);
               return small != nullptr && heap->allocate(9 * mib, 0, false) == nullptr && heap->free(small);
@@ -407,16 +391,16 @@ TEST(HeapLimits, AFileLimitIsNeverRunInto) {
 }
 
 TEST(HeapLimits, WithoutDescriptorsItRefuses) {
-  EXPECT_EQ(in_child([] {
-              limit(RLIMIT_NOFILE, 4);
+  EXPECT_EQ(test::in_child([] {
+              if (!test::limit(RLIMIT_NOFILE, 4)) return false;
               return make_heap()->allocate(2 * mib, 0, false) == nullptr;
             }),
             0);
 }
 
 TEST(HeapLimits, ItTakesAnEighthOfTheDescriptorsAtMost) {
-  EXPECT_EQ(in_child([] {
-              limit(RLIMIT_NOFILE, 64);
+  EXPECT_EQ(test::in_child([] {
+              if (!test::limit(RLIMIT_NOFILE, 64)) return false;
               const auto heap = make_heap();
               int given = 0;
               for (int i = 0; i < 20; ++i) given += heap->allocate(65 * mib, 0, false) != nullptr ? 1 : 0;
@@ -427,10 +411,10 @@ TEST(HeapLimits, ItTakesAnEighthOfTheDescriptorsAtMost) {
 
 TEST(HeapLimits, WhereAddressSpaceIsLimitedItRefusesAndServesFromWhatItHas) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer's shadow needs all address space";
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::in_child([] {
               const auto heap = make_heap();
               void* const block = heap->allocate(10 * mib, 0, false);
-              limit(RLIMIT_AS, address_space() + 512 * mib);
+              if (!test::limit(RLIMIT_AS, address_space() + 512 * mib)) return false;
               void* const beside = heap->allocate(10 * mib, 0, false);
               return block != nullptr && beside != nullptr && heap->allocate(70 * mib, 0, false) == nullptr &&
                      make_heap()->allocate(2 * mib, 0, false) == nullptr;
@@ -440,16 +424,16 @@ TEST(HeapLimits, WhereAddressSpaceIsLimitedItRefusesAndServesFromWhatItHas) {
 
 TEST(HeapLimits, WhereNewMemoryIsLockedItRefuses) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer makes mlockall do nothing";
-  EXPECT_EQ(in_child([] {
-              limit(RLIMIT_MEMLOCK, 64 * mib);
+  EXPECT_EQ(test::in_child([] {
+              if (!test::limit(RLIMIT_MEMLOCK, 64 * mib)) return false;
               return ::mlockall(MCL_FUTURE) == 0 && make_heap()->allocate(2 * mib, 0, false) == nullptr;
             }),
             0);
 }
 
 TEST(HeapLimits, ALimitOfPrivateMemoryLeavesAllToTheCLibrary) {
-  EXPECT_EQ(in_child([] {
-              limit(RLIMIT_DATA, 4096 * mib);
+  EXPECT_EQ(test::in_child([] {
+              if (!test::limit(RLIMIT_DATA, 4096 * mib)) return false;
               return make_heap()->allocate(2 * mib, 0, false) == nullptr;
             }),
             0);

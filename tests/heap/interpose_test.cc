@@ -3,7 +3,6 @@
 #include <malloc.h>
 #include <spawn.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 
 #include <gtest/gtest.h>
 
+#include "heap/child.h"
 #include "heap/interpose.h"
 #include "memory/preloaded_heap.h"
 
@@ -37,21 +37,6 @@ bool shared(const void* block) { return preloaded_region(block) != nullptr; }
 bool all_are(const void* block, size_t bytes, int value) {
   const auto* const begin = static_cast<const unsigned char*>(block);
   return std::all_of(begin, begin + bytes, [value](unsigned char b) { return b == value; });
-}
-
-int in_child(const std::function<bool()>& body) {
-  const pid_t pid = ::fork();
-  if (pid == 0) ::_exit(body() ? 0 : 1);
-  int status = -1;
-  ::waitpid(pid, &status, 0);
-  return status;
-}
-
-bool limit(decltype(RLIMIT_AS) resource, rlim_t value) {
-  rlimit now{};
-  ::getrlimit(resource, &now);
-  now.rlim_cur = std::min(value, now.rlim_max);
-  return ::setrlimit(resource, &now) == 0;
 }
 
 size_t address_space() {
@@ -323,7 +308,7 @@ TEST(MallocFork, HoldsWhileOtherThreadsAllocate) {
   char* const block = static_cast<char*>(look_at(std::malloc(2 * mib)));
   for (int i = 0; i < 30; ++i) {
     std::memset(block, i, 2 * mib);
-    EXPECT_EQ(in_child([&] {
+    EXPECT_EQ(test::in_child([&] {
                 void* const own = look_at(std::malloc(3 * mib));
                 const bool right = all_are(block, 2 * mib, i) && own != nullptr;
                 std::free(own);
@@ -366,17 +351,17 @@ bool serves(size_t bytes) {
 }
 
 TEST(MallocLimits, AFileLimit) {
-  EXPECT_EQ(in_child([] { return limit(RLIMIT_FSIZE, mib) && serves(3 * mib) && serves(100 * mib); }), 0);
+  EXPECT_EQ(test::in_child([] { return test::limit(RLIMIT_FSIZE, mib) && serves(3 * mib) && serves(100 * mib); }), 0);
 }
 TEST(MallocLimits, NoDescriptors) {
-  EXPECT_EQ(in_child([] { return limit(RLIMIT_NOFILE, 3) && serves(3 * mib) && serves(100 * mib); }), 0);
+  EXPECT_EQ(test::in_child([] { return test::limit(RLIMIT_NOFILE, 3) && serves(3 * mib) && serves(100 * mib); }), 0);
 }
 TEST(MallocLimits, LittlePrivateMemory) {
-  EXPECT_EQ(in_child([] { return limit(RLIMIT_DATA, 512 * mib) && serves(3 * mib) && serves(100 * mib); }), 0);
+  EXPECT_EQ(test::in_child([] { return test::limit(RLIMIT_DATA, 512 * mib) && serves(3 * mib) && serves(100 * mib); }), 0);
 }
 TEST(MallocLimits, LittleAddressSpace) {
-  EXPECT_EQ(in_child([] {
-              if (!limit(RLIMIT_AS, address_space() + 512 * mib)) return false;
+  EXPECT_EQ(test::in_child([] {
+              if (!test::limit(RLIMIT_AS, address_space() + 512 * mib)) return false;
               for (int i = 0; i < 5; ++i)
                 if (!serves(3 * mib) || !serves(100 * mib)) return false;
               errno = 0;
@@ -386,14 +371,14 @@ TEST(MallocLimits, LittleAddressSpace) {
 }
 // What the heap keeps is given up before malloc fails.
 TEST(MallocLimits, AddressSpaceThatIsLimitedLater) {
-  EXPECT_EQ(in_child([] {
+  EXPECT_EQ(test::in_child([] {
               std::free(look_at(std::malloc(200 * mib)));
-              return limit(RLIMIT_AS, address_space() + 300 * mib) && serves(150 * mib);
+              return test::limit(RLIMIT_AS, address_space() + 300 * mib) && serves(150 * mib);
             }),
             0);
 }
 TEST(MallocLimits, LockedMemory) {
-  EXPECT_EQ(in_child([] { return limit(RLIMIT_MEMLOCK, 256 * mib) && ::mlockall(MCL_FUTURE) == 0 && serves(mib); }), 0);
+  EXPECT_EQ(test::in_child([] { return test::limit(RLIMIT_MEMLOCK, 256 * mib) && ::mlockall(MCL_FUTURE) == 0 && serves(mib); }), 0);
 }
 
 }  // namespace

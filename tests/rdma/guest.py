@@ -27,7 +27,7 @@ MODULES = ("crc32_generic", "rdma_rxe", "veth", "virtio_pci", "virtio_net")
 SHELL_NAMES = ("sh mount insmod ls cat sleep poweroff dmesg mkdir grep head tail kill ps sed md5sum wc tr cut seq rm cp "
                "find hostname ping env true timeout sort uniq date touch expr ulimit").split()
 INIT = """#!/bin/sh
-export PATH=/bin:/usr/bin:/sbin HOME=/ LD_LIBRARY_PATH=/lib:/work:/work
+export PATH=/bin:/usr/bin:/sbin HOME=/ LD_LIBRARY_PATH=/lib:/guest
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp
 mkdir -p /dev/shm; mount -t tmpfs shm /dev/shm; ln -s /proc/self/fd /dev/fd
 for m in {modules}; do insmod /lib/modules/$m.ko 2>/dev/null; done
@@ -48,8 +48,8 @@ if [ -e /sys/class/net/eth0 ]; then
   /usr/bin/ip link set eth0 mtu 4500; /usr/bin/ip addr add {address}/24 dev eth0; /usr/bin/ip link set eth0 up
   rdma link add rxe2 type rxe netdev eth0
 fi
-cd /work
-sh /work/command </dev/null
+cd /guest
+sh /guest/command </dev/null
 echo "guest: the command ended with $?"
 poweroff -f
 """
@@ -124,7 +124,7 @@ class Bed:
         return order
 
     def _make_root(self, root, command, programs, name, address):
-        for place in ("bin", "sbin", "proc", "sys", "dev", "tmp", "etc/libibverbs.d", "lib/modules", "work", "usr/bin",
+        for place in ("bin", "sbin", "proc", "sys", "dev", "tmp", "etc/libibverbs.d", "lib/modules", "guest", "usr/bin",
                       "usr/lib/x86_64-linux-gnu/libibverbs"):
             (root / place).mkdir(parents=True, exist_ok=True)
         shutil.copy(shutil.which("busybox"), root / "bin/busybox")
@@ -136,7 +136,7 @@ class Bed:
         for tool in TOOLS:
             self._add(root, pathlib.Path(shutil.which(tool)), "usr/bin")
         for program in programs:
-            self._add(root, pathlib.Path(program), "work")
+            self._add(root, pathlib.Path(program), "guest")
         provider = pathlib.Path("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so")
         for path in pathlib.Path("/usr/lib/x86_64-linux-gnu/libibverbs").glob("librxe-*"):
             provider = path
@@ -145,7 +145,7 @@ class Bed:
         shutil.copy("/etc/libibverbs.d/rxe.driver", root / "etc/libibverbs.d")
         (root / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\n")
         (root / "etc/hosts").write_text("127.0.0.1 localhost\n")
-        (root / "work/command").write_text(command + "\n")
+        (root / "guest/command").write_text(command + "\n")
         (root / "init").write_text(INIT.format(modules=" ".join(order), name=name, address=address))
         (root / "init").chmod(0o755)
 

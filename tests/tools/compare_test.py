@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""The bench beside other libraries, with none beside: compare_test.py SOURCE_FOLDER BUILD_FOLDER"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(sys.argv.pop(2))
+COMPARE = pathlib.Path(sys.argv.pop(1)) / "bench/peers/compare.py"
+
+
+def compare(*arguments):
+    words = [sys.executable, COMPARE, "--build", BUILD, "--peers", "", "--ranks", 2, "--rounds", 1, "--wait-near", 0,
+             "--sizes", "8,64K", *arguments]
+    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120, check=False)
+
+
+class Compare(unittest.TestCase):
+    def test_measures_all_modes_draws_them_and_keeps_what_was_measured_before(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = ["--json", folder + "/a.json", "--plots", folder]
+            for times in (1, 2):
+                got = compare("--collectives", "all_reduce,barrier", "--modes", "hot,cold,registered", *files)
+                self.assertEqual(got.returncode, 0, got.stderr)
+                kept = json.loads(pathlib.Path(folder, "a.json").read_text())
+                self.assertEqual(kept["failures"], [])
+                if not kept["rows"]:
+                    self.skipTest("the cores' distance changed in every run")
+                for row in kept["rows"]:
+                    found = [single for libraries in row["times"].values() for single in libraries["tutti"]]
+                    self.assertLessEqual(len(found), times)
+                    for single in found:
+                        self.assertGreater(single["time_us"], 0)
+                        self.assertGreaterEqual(single["p99_us"], single["min_us"])
+                        self.assertIn(single["wrong"], (0, None))
+            drawings = list(pathlib.Path(folder).glob("all_reduce-2-shm-*.svg"))
+            self.assertTrue(drawings)
+            self.assertIn("Tutti", drawings[0].read_text())
+            if len(os.sched_getaffinity(0)) > 1:
+                self.assertIn("line_exchange_ns", list(kept["limits"].values())[0])
+
+    def test_refuses_what_is_no_mode_and_no_peer(self):
+        for option, value in (("--modes", "lukewarm"), ("--peers", "nobody")):
+            got = compare(option, value)
+            self.assertEqual(got.returncode, 2)
+            self.assertIn(f"{option} {value}: none of", got.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
