@@ -214,12 +214,60 @@ HWY_INLINE bool all_good(D d, hn::Vec<D> bad) {
   return hn::AllTrue(d, hn::Eq(bad, hn::Zero(d)));
 }
 
+// As above with `levels` sums, one below the other: as many inputs are added exactly whatever they are, and more where
+// they fit. Then parts[0] is what the sum rounds to, but for ties, and each later part what all before it lack.
+constexpr int levels = 4;
+
+template <class Sum, class D, class V = hn::Vec<D>>
+HWY_INLINE void add_in_levels(D d, const ExactCall& call, size_t i, V (&parts)[levels], V& bad) {
+  for (V& part : parts) part = hn::Zero(d);
+  bad = hn::Zero(d);
+  for (int k = 0; k < call.n_inputs; ++k) {
+    V rest = load_at<Sum>(d, call, k, i);
+    for (int level = 0; level < std::min(levels, k); ++level) parts[level] = two_sum(d, parts[level], rest, rest);
+    if (k < levels) {
+      parts[k] = rest;  // where nothing was added yet
+    } else {
+      bad = either_bits(d, bad, rest);
+    }
+  }
+  V moved;
+  for (int round = 0; round < levels; ++round) {
+    moved = hn::Zero(d);
+    for (int level = levels - 1; level > 0; --level) {
+      V low;
+      const V high = two_sum(d, parts[level - 1], parts[level], low);
+      moved = either_bits(d, moved, hn::Sub(high, parts[level - 1]));
+      parts[level - 1] = high, parts[level] = low;
+    }
+    if (all_good(d, moved)) break;
+  }
+  bad = either_bits(d, bad, moved);
+}
+
 // A vector whose first sum was not exact everywhere. Its lanes that were stay as they are.
 template <class Sum, class D>
 HWY_NOINLINE void add_again(D d, const ExactCall& call, size_t i, hn::Vec<D>& sum, hn::Vec<D>& bad) {
   hn::Vec<D> high, low;
-  add_twice<Sum>(d, call, i, high, low, bad);
+  if (call.n_inputs > levels) add_twice<Sum>(d, call, i, high, low, bad);
+  if (call.n_inputs <= levels || !all_good(d, bad)) {
+    hn::Vec<D> parts[levels];
+    add_in_levels<Sum>(d, call, i, parts, bad);
+    high = parts[0], low = parts[1];
+  }
   sum = towards_odd(d, high, low);
+}
+
+// The same for float64, where a tie is decided by what lies below `low`.
+template <class D>
+HWY_NOINLINE void add_float64_again(D d, const ExactCall& call, size_t i, hn::Vec<D>& high, hn::Vec<D>& low,
+                                    hn::Vec<D>& bad) {
+  hn::Vec<D> parts[levels];
+  add_in_levels<Float64Sum>(d, call, i, parts, bad);
+  high = parts[0], low = parts[1];
+  const auto next = hn::Add(high, hn::Mul(low, hn::Set(d, 1 + 0x1p-52)));
+  const auto decided = hn::Or(hn::Eq(next, high), hn::Eq(parts[2], hn::Zero(d)));
+  bad = hn::IfThenElse(decided, bad, hn::Set(d, 1.0));
 }
 
 // Lanes that are still in doubt get their element by the slow way, into `codes`. Before anything is written: the output
@@ -256,13 +304,20 @@ HWY_INLINE void sum_vector(D d, const ExactCall& call, size_t i, uint8_t* to) {
   if constexpr (Sum::type == DataType::float64) {
     hn::Vec<D> high, low;
     add_twice<Sum>(d, call, i, high, low, bad);
+    if (HWY_UNLIKELY(!all_good(d, bad))) add_float64_again(d, call, i, high, low, bad);
     sum = Sum::divided(d, high, low, call, bad);
   } else {
     if constexpr (plain) {
       add_plainly<Sum>(d, call, i, sum, bad);
     } else {
       add_once<Sum>(d, call, i, sum, bad);
-      if (HWY_UNLIKELY(!all_good(d, bad))) add_again<Sum>(d, call, i, sum, bad);
+      if (HWY_LIKELY(all_good(d, bad))) {
+      } else if (call.n_inputs == 2) {  // `bad` is what the one addition lacks: all of that, unless it is NaN
+        sum = towards_odd(d, sum, bad);
+        bad = hn::IfThenZeroElse(hn::Eq(bad, bad), bad);
+      } else {
+        add_again<Sum>(d, call, i, sum, bad);
+      }
     }
     sum = Sum::divided(d, sum, call, bad);
   }
