@@ -87,7 +87,8 @@ constexpr bool has_root(Collective kind) {
          kind == Collective::scatter || kind == Collective::gather_v || kind == Collective::scatter_v;
 }
 
-// Writes, or reads, numbers one after the other from the lowest bit on.
+// Writes, or reads, numbers one after the other from the lowest bit on. What is beyond the last bit reads as 0: a
+// signature from elsewhere may be anything.
 struct SignatureBits {
   uint64_t bits = 0;
   unsigned used = 0;
@@ -97,6 +98,10 @@ struct SignatureBits {
     used += width;
   }
   constexpr uint64_t take(unsigned width) {
+    if (used == 64 || width > left()) {
+      used = 64;
+      return 0;
+    }
     const uint64_t value = bits >> used & ((uint64_t{1} << width) - 1);
     used += width;
     return value;
