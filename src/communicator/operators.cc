@@ -22,12 +22,12 @@ unsigned handle(uint32_t communicator, unsigned turn, size_t place) {
 
 bool Operators::is_made(tuttiRedOp_t op) { return int(op) > 0 && (unsigned(op) & mark_bit) != 0; }
 
-tuttiRedOp_t Operators::add(uint32_t communicator, MadeOperator made) {
+tuttiRedOp_t Operators::add(uint32_t communicator, const MadeOperator& made) {
   for (size_t tried = 0; tried < made_max; ++tried) {
     const size_t at = (next_ + tried) % made_max;
     Place& place = places_[at];
     if (place.made != nullptr) continue;
-    place.made = std::make_shared<const MadeOperator>(std::move(made));
+    place.made = std::make_shared<const MadeOperator>(made);
     ++place.turn;
     next_ = at + 1;
     return tuttiRedOp_t(handle(communicator, place.turn, at));

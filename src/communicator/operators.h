@@ -42,7 +42,7 @@ class Operators {
 
   // `communicator` is the number of the communicator's handle, so that its operators are told from those of others.
   // Throws Error(invalid_usage) where made_max are alive.
-  tuttiRedOp_t add(uint32_t communicator, MadeOperator made);
+  tuttiRedOp_t add(uint32_t communicator, const MadeOperator& made);
   // Both throw Error(invalid_argument): not made, destroyed, or of another communicator.
   std::shared_ptr<const MadeOperator> find(uint32_t communicator, tuttiRedOp_t op) const;
   void remove(uint32_t communicator, tuttiRedOp_t op);
