@@ -147,6 +147,14 @@ class Engine::Run {
   // No message comes in: a local copy, sends, or both.
   Status move_local(const Fold& fold, size_t count) noexcept {
     const std::byte* source = read_at(fold.a);
+    if (fold.dst.count > 0 && fold.copies_input() && work_.vectors == 1) {
+      // Others wait for the messages; nobody here for the copy.
+      const Status sent = send_to_all(fold, source, count * work_.element_bytes);
+      if (sent == Status::failed) return sent;
+      if (!channel_.stored && count > 0) copy_bytes(write_at(fold.dst), source, count * work_.element_bytes, past_caches());
+      channel_.stored = true;
+      return sent;
+    }
     if (fold.dst.count > 0) {
       std::byte* target = write_at(fold.dst);
       const void* inputs[] = {source};
@@ -299,7 +307,7 @@ class Engine::Run {
   Status send_to_all(const Fold& fold, const std::byte* data, size_t bytes) noexcept {
     const std::span<const uint32_t> to = plan_.to(fold);
     const LentRegion* const region = lends_from(fold);
-    const bool lends = region != nullptr && region->holds(data, bytes);
+    const bool lends = region != nullptr && data == read_at(fold.source()) && region->holds(data, bytes);
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
@@ -441,9 +449,8 @@ class Engine::Run {
   }
   Endpoint& sender(const Fold& fold, uint32_t i) const noexcept { return *endpoints_[plan_.peers[fold.peers + i]]; }
   uint32_t divisor(const Fold& fold) const noexcept { return fold.finish ? work_.divisor : 0; }
-  Store store(const Fold& fold) const noexcept {
-    return fold.n_to > 0 || !channel_.streams ? Store::cached : Store::streaming;
-  }
+  Store past_caches() const noexcept { return channel_.streams ? Store::streaming : Store::cached; }
+  Store store(const Fold& fold) const noexcept { return fold.n_to > 0 ? Store::cached : past_caches(); }
 
   // Of each of a step's messages that are folded: those that are finished are inputs, of all their vectors.
   size_t operand_bytes(const Fold& fold, size_t count) const noexcept {

@@ -176,13 +176,13 @@ void append(Plan& plan, Draft& draft, const Cells<size_t>& last_writes, size_t s
   // A message that is only passed on is stored all the same: the step's slices say how large it is.
   if (draft.dst_dies && draft.fold.a.count > 0) draft.fold.dst = {};
   if (draft.empty()) return;
+  draft.fold.n_from = uint16_t(draft.from.size());
+  draft.fold.n_to = uint16_t(draft.to.size());
   const Slice& source = draft.fold.source();
   const bool sent_as_it_lies = draft.fold.dst.count > 0 || (draft.only_local() && !draft.fold.finish);
   draft.fold.keeps = !draft.to.empty() && sent_as_it_lies && source.buffer != Buffer::scratch &&
                      !last_writes.any(source, [&](size_t write) { return write > steps_done; });
   draft.fold.peers = uint32_t(plan.peers.size());
-  draft.fold.n_from = uint16_t(draft.from.size());
-  draft.fold.n_to = uint16_t(draft.to.size());
   plan.peers.insert(plan.peers.end(), draft.from.begin(), draft.from.end());
   plan.peers.insert(plan.peers.end(), draft.to.begin(), draft.to.end());
   for (const Slice& slice : {draft.fold.a, draft.fold.b, draft.fold.dst})

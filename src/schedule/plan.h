@@ -30,8 +30,12 @@ struct Fold {
   Slice b;
   bool keeps = false;  // what it sends lies in the caller's memory, and no later step of the run writes there
 
-  // What its messages are sent from, once the step is done.
-  constexpr const Slice& source() const { return dst.count > 0 ? dst : a; }
+  // No more than a copy of the caller's input, which stays as it is: it is sent from there, before it is copied.
+  constexpr bool copies_input() const {
+    return a.count > 0 && a.buffer == Buffer::input && n_from == 0 && b.count == 0 && !finish;
+  }
+  // What its messages are sent from: a stored result, once the step is done.
+  constexpr const Slice& source() const { return dst.count > 0 && !copies_input() ? dst : a; }
   // Messages and slices that it joins.
   constexpr uint32_t operands() const { return n_from + (a.count > 0 ? 1u : 0u) + (b.count > 0 ? 1u : 0u); }
 

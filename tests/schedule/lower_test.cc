@@ -58,6 +58,25 @@ TEST(Lower, CopiesWhileItSendsAndNotInPlace) {
   EXPECT_EQ(lowered(Collective::broadcast, "direct", 0, 1, true), "");
 }
 
+// What is copied is sent from the input, which stays as it is, even where the copy is written again later on; a sum of the
+// input and a message is sent from where it is stored.
+TEST(Lower, SendsInputsFromWhereTheyLie) {
+  const Shape shape{1, 1, 0, 1};
+  const auto in = [](uint32_t i) { return Slice{i, 1, Buffer::input}; };
+  const auto out = [](uint32_t i) { return Slice{i, 1, Buffer::output}; };
+  Schedule schedule(3);
+  schedule[0].verb = Verb::copy, schedule[0].a = in(0), schedule[0].dst = out(0);
+  schedule[1].verb = Verb::send, schedule[1].a = out(0), schedule[1].peer = 1;
+  schedule[2].verb = Verb::recv_reduce, schedule[2].a = out(0), schedule[2].dst = out(0), schedule[2].peer = 1;
+  const Plan plan = lower(schedule, shape, "test", false);
+  ASSERT_EQ(plan.steps.size(), 2u);
+  EXPECT_EQ(plan.steps[0].source(), in(0));
+  EXPECT_TRUE(plan.steps[0].keeps);
+  const Plan in_place = lower(schedule, shape, "test", true);
+  EXPECT_EQ(in_place.steps[0].source(), out(0));
+  EXPECT_FALSE(in_place.steps[0].keeps);
+}
+
 // What is finished is one pass from its source: a step that adds all inputs may not begin with a copy of one.
 TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
   EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3),
