@@ -143,7 +143,7 @@ TUTTI_INTERPOSED void* malloc(size_t bytes) {
 
 TUTTI_INTERPOSED void free(void* block) {
   const int error = errno;
-  if (!heap.free(block)) __libc_free(block);
+  if (!heap.free(block)) __libc_free(block);  // NOLINT(clang-analyzer-unix.Malloc): the heap has not freed it
   errno = error;
 }
 

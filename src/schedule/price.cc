@@ -183,7 +183,8 @@ Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes,
   }
   const double in_tiles = double(bytes) / double(tile_bytes);  // the last perhaps a part
   const double rest = in_tiles - double(simulated);
-  const double tile_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(simulated / 2 - 1)) / double(simulated / 2);
+  const uint64_t half = simulated / 2;
+  const double tile_ns = (clocks.done_ns(simulated - 1) - clocks.done_ns(half - 1)) / double(half);
   worked_ns *= in_tiles / double(simulated);
   result.time_ns = on_shared_cores(result.time_ns + rest * tile_ns);
   result.pace_ns = on_shared_cores(in_tiles * tile_ns);

@@ -40,6 +40,7 @@ void add_step(const Step& step, uint32_t chunks, std::vector<Op>& ops) {
 Programs::Programs(const Algorithm& algorithm, const Group& group, size_t memory_max)
     : algorithm_(algorithm), group_(group), shape_(algorithm.shape(group)), windows_(size_t(group.n)) {
   const auto n = uint32_t(group.n);
+  TUTTI_ASSERT(n > 0);
   const std::vector<uint32_t> sample =
       n <= uint32_t(lowered_ranks_max) ? std::vector<uint32_t>{} : std::vector<uint32_t>{0, 1, n / 3, n / 2, n - 1};
   size_t longest = 0, sends = 0;

@@ -119,8 +119,9 @@ Size lay_rows(std::vector<Tile>& tiles, size_t first, size_t last, size_t column
     height = std::max(height, tiles[i].height);
   }
   for (size_t i = first; i < last; ++i) {
-    tiles[i].x = x + double((i - first) % columns) * (width + gap);
-    tiles[i].y = y + double((i - first) / columns) * (height + gap);
+    const size_t row = (i - first) / columns, column = (i - first) % columns;
+    tiles[i].x = x + double(column) * (width + gap);
+    tiles[i].y = y + double(row) * (height + gap);
     tiles[i].width = width, tiles[i].height = height;
   }
   const size_t n = last - first, rows = (n + columns - 1) / columns;

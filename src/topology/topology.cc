@@ -59,7 +59,7 @@ std::string info(hwloc_obj_t object, const char* key) {
   return value == nullptr ? "" : value;
 }
 
-std::string trimmed(std::string text) {
+std::string trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(' ');
   if (first == std::string::npos) return "";
   return text.substr(first, text.find_last_not_of(' ') - first + 1);
