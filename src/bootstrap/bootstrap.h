@@ -26,7 +26,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 3;
+inline constexpr uint32_t protocol_version = 4;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -121,8 +121,8 @@ class Bootstrap {
   const Verdict* verdict() const noexcept { return verdict_cell().load(std::memory_order_acquire); }
   // Where verdict() lies, for who looks often. Stored with release.
   virtual const std::atomic<const Verdict*>& verdict_cell() const noexcept = 0;
-  // Makes `verdict` this communicator's end, unless it has one, and tells all ranks. The ranks above in the tree decide
-  // which it is, where several ranks find something at once: waits for that, at most decision_wait_ns_max.
+  // Makes `verdict` this communicator's end, unless it has one. Where several ranks find something at once, or some have
+  // died, all who live end with one of their verdicts: waits for that, at most half of timeout_ns.
   virtual void fail(Verdict verdict) noexcept = 0;
   // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.
   virtual void on_verdict(std::function<void()> wake) = 0;
@@ -135,6 +135,5 @@ class Bootstrap {
 };
 
 inline constexpr TimeNs leave_wait_ns_max = 500 * ns_per_ms;
-inline constexpr TimeNs decision_wait_ns_max = 500 * ns_per_ms;
 
 }  // namespace tutti

@@ -75,6 +75,7 @@ class Control {
   };
   struct Relink {
     std::shared_ptr<std::atomic<bool>> stop;
+    bool probes = false;  // asks only whether somebody is there
     std::thread thread;
   };
 
@@ -94,6 +95,8 @@ class Control {
   void publish();
   void kick() noexcept;
   void relink(int peer);
+  void probe(int peer);
+  void start_dial(int peer, Purpose purpose);
   void relinked(int peer, Fd fd, int kind, int error_number);
   void stop_relink();
   void send(int peer, const SharedBytes& frame);
@@ -127,6 +130,7 @@ class Control {
   bool woken_ = false;
   bool stopping_ = false;
   std::vector<Member> members_;
+  size_t known_count_ = 0;  // of them, whose addresses are known
   std::map<int, FramedSocket> links_;
   std::vector<Parting> partings_;
   bool parent_linked_ = false;      // has been, at least

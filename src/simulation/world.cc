@@ -160,9 +160,9 @@ class World {
     Liveness& liveness = *state(rank).liveness;
     liveness.fail(std::move(verdict), now());
     act(rank);
-    const TimeNs until = now() + std::min(decision_wait_ns_max, WorldTimes::silence_ns / 2);
+    const TimeNs until = now() + WorldTimes::timeout_ns / 2;
     while (liveness.waits_for_decision() && now() < until) spin(rank);
-    liveness.decide();
+    liveness.decide_alone();
     act(rank);
   }
 
