@@ -73,6 +73,17 @@ struct Verdict {
   std::string sentence;
 };
 
+// What a rank brings to something that all who live agree on.
+struct Wish {
+  int rank = -1;
+  Bytes bytes;
+};
+// What the one that makes it knows: who lives, and at most two of their wishes, enough to see that there are several.
+struct Ballot {
+  std::vector<int> members;
+  std::vector<Wish> wishes;
+};
+
 struct BootstrapOptions {
   std::string interface_names;         // as at open_meeting_place
   TimeNs timeout_ns = 300 * ns_per_s;  // of each blocking call here
@@ -126,6 +137,11 @@ class Bootstrap {
   virtual void fail(Verdict verdict) noexcept = 0;
   // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.
   virtual void on_verdict(std::function<void()> wake) = 0;
+
+  // Agrees on one thing with all ranks that live, also after a verdict, and whoever dies meanwhile. Each of them calls,
+  // with the same number: 1, 2, …. One of them makes it; all return the same bytes. Blocks until `deadline`; one thread at
+  // a time. Throws Error: timeout (names who did not call, where this rank knows it), or what this rank's `make` throws.
+  virtual Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) = 0;
 
   // Says that this rank will call no more, so that its closed sockets are no death. Does not wait for others; the word
   // is with the kernel on return. The destructor then relays for those who go on until their links are mended, at

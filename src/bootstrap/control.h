@@ -56,6 +56,7 @@ class Control {
   const Verdict* verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }  // pairs: publish()
   const std::atomic<const Verdict*>& verdict_cell() const noexcept { return verdict_; }
   void fail(Verdict verdict) noexcept;
+  Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make);
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);
 

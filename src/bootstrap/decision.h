@@ -20,18 +20,12 @@
 
 namespace tutti {
 
-// What a voter brings to the decision: at most two of all those below it are told, enough to see that there are several.
-struct Wish {
-  int rank = -1;
-  Bytes bytes;
-};
-
 struct Vote {
   int decider = -1;
   std::vector<bool> voters;
   int taken_of = -1;  // the highest decider of whom one of the voters has taken a value; -1: none has
   Bytes taken;
-  std::vector<Wish> wishes;
+  std::vector<Wish> wishes;  // of Ballot
 };
 Bytes encode(const Vote& vote);
 // Throws Error(remote_error) where the bytes are no vote among `size` ranks.

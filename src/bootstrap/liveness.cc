@@ -169,7 +169,9 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
       const uint32_t number = reader.u32();
       const Vote vote = decode_vote(reader.blob(), size_);
       if (number == end_number) ask_for_end({}, -1, now);
-      return decision(number).hear(vote);
+      Decision& one = decision(number);
+      one.turn_to(lowest());
+      return one.hear(vote);
     }
     case MessageType::closing: {
       const auto link = links_.find(peer);
@@ -441,7 +443,7 @@ const Bytes* Liveness::decided(uint32_t number) const {
   return found != nullptr && found->taken() ? &found->value() : nullptr;
 }
 
-std::optional<Liveness::Ballot> Liveness::ballot(uint32_t number) const {
+std::optional<Ballot> Liveness::ballot(uint32_t number) const {
   const Decision* const found = find_decision(number);
   if (found == nullptr || !lives(rank_) || !found->may_decide(lives_)) return std::nullopt;
   Ballot ballot;

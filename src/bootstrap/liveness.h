@@ -92,11 +92,7 @@ class Liveness {
   void take_part(uint32_t number, Bytes wish, TimeNs now);
   // Not null once it has been decided.
   const Bytes* decided(uint32_t number) const;
-  // Where it is this rank's to decide now: among whom, and what they wished.
-  struct Ballot {
-    std::vector<int> members;
-    std::vector<Wish> wishes;
-  };
+  // Where it is this rank's to decide now.
   std::optional<Ballot> ballot(uint32_t number) const;
   void decide(uint32_t number, Bytes value, TimeNs now);
   // Who lives and has not taken part, as far as this rank knows.

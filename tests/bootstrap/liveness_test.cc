@@ -302,10 +302,14 @@ TEST_P(LivenessOf, DecisionsAreOneWhoeverDiesWhileTheyAreMade) {
     Network network(GetParam(), seed);
     std::set<int> victims;
     for (unsigned i = GetParam() > 3 ? random() % 3 : 0; victims.size() < i;) victims.insert(int(random() % unsigned(GetParam())));
-    for (int rank = 0; rank < network.size(); ++rank)
-      network.take_part((rank * 31 + int(seed)) % network.size(), 1, rank % 3 == 0 ? Bytes{std::byte(rank)} : Bytes{});
     std::set<int> left = victims;
+    int callers = 0;
     for (int step = 0; step < 2000; ++step) {
+      // They call one after the other, or all at once.
+      for (; callers < network.size() && (seed % 2 == 0 || random() % 3 > 0); ++callers) {
+        const int rank = (callers * 31 + int(seed)) % network.size();
+        if (!network.closed(rank)) network.take_part(rank, 1, rank % 3 == 0 ? Bytes{std::byte(rank)} : Bytes{});
+      }
       network.run(step_ns);
       if (step > int(random() % 20) && !left.empty()) network.kill(*left.begin()), left.erase(left.begin());
       for (int rank = 0; rank < network.size(); ++rank) {
@@ -315,7 +319,7 @@ TEST_P(LivenessOf, DecisionsAreOneWhoeverDiesWhileTheyAreMade) {
           network.decide(rank, 1, Bytes{std::byte(rank), std::byte(random() % 256)});
         }
       }
-      if (step > 30 && left.empty() && step_ns * step > silence_ns) break;
+      if (callers == network.size() && left.empty() && step > 30 && step_ns * step > silence_ns) break;
     }
     const Bytes* first = nullptr;
     for (int rank = 0; rank < network.size(); ++rank) {
