@@ -51,7 +51,7 @@ void add_deaths(Random& random, Scene& scene) {
     SceneFault fault;
     fault.kind = SceneFaultKind(random.below(5));  // death, silent_death, stop, pause, slow
     fault.rank = int(random.below(uint64_t(scene.n)));
-    fault.at = random.chance(0.4) ? first_at : TimeNs(random.below(uint64_t{1} << random.between(8, 26)));
+    fault.at = random.chance(0.4) ? first_at : TimeNs(random.below(uint64_t{1} << random.between(8, 25)));
     const auto same = [&](const SceneFault& other) { return other.rank == fault.rank; };
     if (std::ranges::none_of(scene.faults, same)) scene.faults.push_back(fault);
   }

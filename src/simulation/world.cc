@@ -94,9 +94,9 @@ class World {
  public:
   explicit World(const Scene& scene)
       : scene_(scene),
-        processes_(size_t(scene.n + stand_ins(scene))),
         struck_(scene.faults.size()),
-        network_(options_of(scene)) {
+        network_(options_of(scene)),
+        processes_(size_t(scene.n + stand_ins(scene))) {
     for (int p = 0; p < int(processes_.size()); ++p) make_process(p);
     for (int rank = 0; rank < scene.n; ++rank) names_.push_back(fmt::format("rank {}", rank));
     std::vector<int> everyone;
@@ -250,7 +250,7 @@ class World {
 
   SimulatedOptions options_of(const Scene& scene) {
     SimulatedOptions options;
-    options.n = int(processes_.size());
+    options.n = scene.n + stand_ins(scene);
     options.channels = (scene.channels + 1) * (goes_on() ? sessions_max : 1);
     options.slots = scene.slots;
     options.message_bytes_max = scene.message_bytes_max;
@@ -396,12 +396,11 @@ class World {
       return fate(member) == Fate::lives && process(member).session == session.number &&
              process(member).calls_ok == session.memory.size();
     };
-    while (session.plane->liveness(process(p).rank).verdict() == nullptr && problem_.empty()) {
-      session.over |= std::ranges::all_of(session.members, done);
-      if (session.over) return true;
-      elapse(p, 100 * ns_per_us);
+    while (!session.over && session.plane->liveness(process(p).rank).verdict() == nullptr && problem_.empty()) {
+      session.over = std::ranges::all_of(session.members, done);
+      if (!session.over) elapse(p, 100 * ns_per_us);
     }
-    return false;
+    return session.over;
   }
 
   // --- Going on after a failure, as the communicator's regrouping does: agreeing on who lives is real, joining is not.
@@ -660,11 +659,11 @@ class World {
   }
 
   const Scene& scene_;
-  std::vector<Process> processes_;
   std::vector<std::string> names_;  // of ranks
   std::vector<char> struck_;
   SimulatedNetwork network_;
   std::deque<Session> sessions_;  // they stay where they are
+  std::vector<Process> processes_;
   int current_ = -1;
   size_t events_ = 0;
   std::string problem_;
