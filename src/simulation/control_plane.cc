@@ -62,6 +62,13 @@ void ControlPlane::end(int rank) {
     if (peer != rank && liveness(rank).linked(peer)) post(rank, peer, {0, true, {}});
 }
 
+void ControlPlane::lose_last_words(int rank) {
+  for (Rank& peer : ranks_) {
+    std::deque<Letter>& inbox = peer.inbox[rank];
+    for (uint64_t lost = around_.random->below(inbox.size() + 1); lost > 0; --lost) inbox.pop_back();
+  }
+}
+
 void ControlPlane::open_link(int a, int b) {
   at(a).link[b] = at(b).link[a] = ++links_;
   liveness(a).link_opened(b, around_.now());
@@ -84,6 +91,7 @@ void ControlPlane::post(int from, int to, Letter letter) {
 
 void ControlPlane::deliver(int rank, int from) {
   std::deque<Letter>& inbox = at(rank).inbox[from];
+  if (inbox.empty()) return;  // it was lost
   const Letter letter = std::move(inbox.front());
   inbox.pop_front();
   if (letter.link != at(rank).link[from]) return;

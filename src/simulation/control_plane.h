@@ -53,6 +53,8 @@ class ControlPlane {
   void act(int rank);
   // The rank's process has ended, and its sockets with it.
   void end(int rank);
+  // Some of what the rank has sent last on each link is lost: it ended before all was on its way.
+  void lose_last_words(int rank);
 
  private:
   struct Letter {

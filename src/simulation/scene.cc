@@ -51,7 +51,10 @@ void add_deaths(Random& random, Scene& scene) {
     SceneFault fault;
     fault.kind = SceneFaultKind(random.below(5));  // death, silent_death, stop, pause, slow
     fault.rank = int(random.below(uint64_t(scene.n)));
-    fault.at = random.chance(0.4) ? first_at : TimeNs(random.below(uint64_t{1} << random.between(8, 25)));
+    // In the same instant, while the first is being found and decided on, or some time.
+    const bool soon = random.chance(0.5);
+    fault.at = random.chance(0.4) ? first_at
+                                  : (soon ? first_at : 0) + TimeNs(random.below(uint64_t{1} << random.between(8, soon ? 19 : 25)));
     const auto same = [&](const SceneFault& other) { return other.rank == fault.rank; };
     if (std::ranges::none_of(scene.faults, same)) scene.faults.push_back(fault);
   }
@@ -90,7 +93,7 @@ Scene scene_of(uint64_t seed) {
   for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n));
   if (random.chance(0.1)) return scene;
   SceneFault fault;
-  fault.kind = SceneFaultKind(random.below(scene_fault_kinds));
+  fault.kind = SceneFaultKind(random.below(random.chance(0.3) ? 3 : scene_fault_kinds));  // the first three end ranks
   fault.rank = int(random.below(uint64_t(scene.n)));
   fault.peer = (fault.rank + int(random.between(1, scene.n - 1))) % scene.n;
   fault.at = TimeNs(random.below(uint64_t{1} << random.between(8, 19)));

@@ -558,11 +558,8 @@ class World {
     switch (fault.kind) {
       case SceneFaultKind::mismatch:
       case SceneFaultKind::allocation: break;
-      case SceneFaultKind::death: kill(p); break;
-      case SceneFaultKind::silent_death:
-        process(p).gone_silently = !network_.dead(p);
-        network_.kill(p, -1);
-        break;
+      case SceneFaultKind::death:
+      case SceneFaultKind::silent_death: kill(p, fault.kind == SceneFaultKind::silent_death); break;
       case SceneFaultKind::stop: network_.stop(p); break;
       case SceneFaultKind::pause:
         if (network_.stopped(p)) break;
@@ -579,11 +576,16 @@ class World {
       case SceneFaultKind::bit_flip: network_.disturb(p, fault.peer, {.flip = 0.1}); break;
     }
   }
-  void kill(int p) {
-    network_.kill(p, network_.random().between(0, 50'000));
+  void kill(int p, bool silently) {
+    process(p).gone_silently = silently;
+    network_.kill(p, silently ? -1 : network_.random().between(0, 50'000));
+    const bool in_the_middle = network_.random().chance(0.5);
     for (Session& session : sessions_) {
       const auto place = std::ranges::find(session.members, p);
-      if (session.plane != nullptr && place != session.members.end()) session.plane->end(int(place - session.members.begin()));
+      if (session.plane == nullptr || place == session.members.end()) continue;
+      const int rank = int(place - session.members.begin());
+      if (in_the_middle) session.plane->lose_last_words(rank);
+      if (!silently) session.plane->end(rank);
     }
   }
 
