@@ -20,7 +20,8 @@ namespace {
 // How long a closing rank waits for its last words to be taken.
 constexpr TimeNs farewell_ns_max = ns_per_s;
 // Ranks that are asked at once whether they are there; others are waited for.
-constexpr auto probes_max = 64;
+constexpr auto probes_max = 1024;
+constexpr TimeNs probe_interval_ns = 50 * ns_per_ms;
 
 bool nobody_listens(DialResult::Kind kind) {
   return kind == DialResult::Kind::refused || kind == DialResult::Kind::stranger;
@@ -315,17 +316,24 @@ void Control::start_dial(int peer, Purpose purpose) {
   const Secret secret{secret_.key, members_[size_t(peer)].identity, secret_.version};
   const Hello hello{purpose, uint32_t(rank_), uint32_t(size_), 0};
   auto body = [this, stop, secret, hello, peer, addresses = members_[size_t(peer)].addresses] {
-    DialOptions dialling;
-    dialling.deadline = now_ns() + options_.silence_ns;
-    dialling.hopeless_ns = 0;
-    dialling.stop = [stop] { return stop->load(std::memory_order_relaxed); };
-    DialResult result = dial(addresses, secret, hello, dialling);
-    const Lock lock(mutex_);
-    if (stop->load(std::memory_order_relaxed) || stopping_) return;
-    if (hello.purpose == Purpose::tree) relinked(peer, std::move(result.fd), int(result.kind), result.error_number);
-    else if (nobody_listens(result.kind)) liveness_.link_refused(peer, now_ns());
-    perform();
-    kick();
+    for (bool again = true; again;) {
+      DialOptions dialling;
+      dialling.deadline = now_ns() + options_.silence_ns;
+      dialling.hopeless_ns = 0;
+      dialling.stop = [stop] { return stop->load(std::memory_order_relaxed); };
+      DialResult result = dial(addresses, secret, hello, dialling);
+      Lock lock(mutex_);
+      if (stop->load(std::memory_order_relaxed) || stopping_) return;
+      if (hello.purpose == Purpose::tree) relinked(peer, std::move(result.fd), int(result.kind), result.error_number);
+      else if (nobody_listens(result.kind)) liveness_.link_refused(peer, now_ns());
+      else if (result.kind == DialResult::Kind::connected) liveness_.answered(peer, now_ns());
+      perform();
+      kick();
+      // Who answered may end before it links.
+      const auto waits_no_more = [&] { return stopping_ || !liveness_.expects(peer); };
+      again = hello.purpose == Purpose::probe &&
+              !changed_.wait_for(lock, std::chrono::nanoseconds(probe_interval_ns), waits_no_more);
+    }
   };
   relinks_.push_back({stop, purpose == Purpose::probe, start_thread(std::move(body))});
 }

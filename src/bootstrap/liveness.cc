@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t end_number = 0;  // of the decision that is the verdict
 // How long those who should decide on the verdict are waited for, in silences.
-constexpr int decision_silences = 4;
+constexpr int decision_silences = 6;
 // How often a repaired link may end before its first message until its peer has vanished.
 constexpr int early_ends_max = 3;
 
@@ -69,16 +69,16 @@ void Liveness::link_opened(int peer, TimeNs now) {
   links_[peer] = Link{now, false, of_start};
   expected_.erase(peer);
   if (dialing_ == peer) dialing_ = -1;
-  // What flooded while the link was not there.
+  // What flooded while the link was not there; decisions first, as they came before those who made them left.
+  if (end_.taken()) send(peer, decision_message(end_number, end_));
+  for (const auto& [number, decision] : decisions_)
+    if (decision.taken()) send(peer, decision_message(number, decision));
   std::vector<Gone> gone;
   for (int i = 0; gone_count_ > 0 && i < size_; ++i)
     if (!lives(i)) gone.push_back({i, manner_[size_t(i)]});
   if (!gone.empty()) send(peer, gone_message(gone));
   else if (!of_start) send(peer, {std::byte(MessageType::alive)});
   if (!proposed_.empty() && verdict() == nullptr) send(peer, proposal_message(proposed_));
-  if (end_.taken()) send(peer, decision_message(end_number, end_));
-  for (const auto& [number, decision] : decisions_)
-    if (decision.taken()) send(peer, decision_message(number, decision));
   for (auto& [number, sent] : sent_votes_)
     if (sent.parent == peer) sent.parent = -1;
   repair(now);
@@ -119,6 +119,11 @@ void Liveness::link_unknown(int peer) {
   if (dialing_ != peer) return;
   dialing_unknown_ = true;
   advance();
+}
+
+void Liveness::answered(int peer, TimeNs now) {
+  const auto found = expected_.find(peer);
+  if (found != expected_.end()) found->second = now;
 }
 
 void Liveness::heard(int peer, TimeNs now) {
@@ -200,7 +205,7 @@ void Liveness::tick(TimeNs now) {
   for (const auto& [peer, link] : links_)
     if (lives(peer) && now - link.heard_ns > silence_ns_) silent.push_back(peer);
   for (const auto& [peer, since] : expected_)
-    if (lives(peer) && now - since > silence_ns_ * (1 + dead_count_)) silent.push_back(peer);
+    if (lives(peer) && now - since > silence_ns_) silent.push_back(peer);
   for (const int peer : silent) lose(peer, Manner::silent, now);
   if (!silent.empty()) repair(now);
   advance();
@@ -235,6 +240,7 @@ void Liveness::take_gone(std::span<const Gone> ranks, int except, TimeNs now) {
     gone_count_ += known == Manner::lives;
     dead_count_ += int(gone.manner != Manner::left) - int(known != Manner::lives);
     known = gone.manner;
+    if (dead(gone.rank) && std::ranges::find(found_dead_, gone.rank) == found_dead_.end()) found_dead_.push_back(gone.rank);
     lives_[size_t(gone.rank)] = false;
     expected_.erase(gone.rank);
     news.push_back(gone);
@@ -402,10 +408,10 @@ void Liveness::take_decision(uint32_t number, int decider, Bytes value, int exce
 
 void Liveness::publish() { actions_.push_back({Action::Kind::publish, -1, {}}); }
 
+// The first that was found: others may have ended because of it.
 std::optional<int> Liveness::guilty() const {
-  for (int rank = 0; rank < size_; ++rank)
-    if (dead(rank)) return rank;
-  return std::nullopt;
+  const auto found = std::ranges::find_if(found_dead_, [this](int rank) { return dead(rank); });
+  return found == found_dead_.end() ? std::nullopt : std::optional(*found);
 }
 
 Verdict Liveness::verdict_of(int rank) const {

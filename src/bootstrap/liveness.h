@@ -14,8 +14,8 @@
 //  - A rank that takes a verdict sends it on all its links before it is published, so whoever ends because of it has
 //    passed it on first. A verdict never changes.
 //  - A link that closes without "left" before it is that peer's death. A peer with no sign of life for silence_ns is given
-//    up; so is one that should have linked here and did not, after as long again for each rank that it may have had to
-//    try before. One's own pause (no tick for half of silence_ns: this process was stopped) counts for nobody's silence.
+//    up; so is one that should have linked here, did not, and does not answer when it is asked: it may have to try others
+//    before. One's own pause (no tick for half of silence_ns: this process was stopped) counts for nobody's silence.
 //  - Who has gone, and how, floods. Whoever lost its parent links to the nearest ancestor that lives, else to the lowest
 //    rank that does: always towards a smaller number, hence a tree again. A new link begins with all that both ends know,
 //    so what flooded during the repair is not lost. What comes from a rank that is taken for dead is not heard.
@@ -58,7 +58,8 @@ class Liveness {
       close,   // the link to `peer`, after what was sent; link_closed need not be called for it
       dial,    // open a link to `peer`; answered by link_opened, link_refused, link_unreachable or link_unknown. A
                // dial before it that has not been answered is given up
-      probe,   // ask whether anybody listens for `peer`; answered by link_refused, or not at all
+      probe,   // ask again and again, while this expects(peer), whether it is there; answered by answered or
+               // link_refused
       publish  // verdict() has become non-null
     };
     Kind kind;
@@ -79,6 +80,7 @@ class Liveness {
   void link_refused(int peer, TimeNs now);      // of a dial or a probe: nobody listens there any more
   void link_unreachable(int peer, TimeNs now);  // of a dial: no answer for silence_ns
   void link_unknown(int peer);                  // of a dial: its addresses are not known yet; link_opened may follow
+  void answered(int peer, TimeNs now);          // a probe: it lives, and links as soon as it can
   void all_known() { all_known_ = true; }       // any rank may be dialled from now on
   void message(int peer, std::span<const std::byte> message, TimeNs now);
   void heard(int peer, TimeNs now);  // any other byte came over the link
@@ -107,6 +109,8 @@ class Liveness {
   // Every link of the tree is there, as far as is known.
   bool repaired() const { return dialing_ < 0 && expected_.empty(); }
   bool cut_off() const;
+  // Whether the peer should link here, and has not.
+  bool expects(int peer) const { return expected_.contains(peer); }
   bool linked(int peer) const { return links_.contains(peer); }
   size_t links() const noexcept { return links_.size(); }
   TimeNs tick_interval_ns() const noexcept { return silence_ns_ / 4; }
@@ -170,6 +174,7 @@ class Liveness {
   std::vector<bool> lives_;         // manner_ is lives
   int gone_count_ = 0;
   int dead_count_ = 0;              // of those, who did not leave
+  std::vector<int> found_dead_;     // in the order in which this rank heard of them
   std::map<int, Link> links_;
   std::map<int, TimeNs> expected_;  // ranks that should link here since that time, because their parent has gone
   int dialing_ = -1;

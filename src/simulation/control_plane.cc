@@ -130,7 +130,10 @@ void ControlPlane::answer_dial(int rank, uint32_t number) {
 }
 
 void ControlPlane::answer_probe(int rank, int peer) {
+  if (!liveness(rank).expects(peer)) return;
   if (around_.fate(peer) == Fate::ended) liveness(rank).link_refused(peer, around_.now());
+  else around_.after(rank, Event::probe, uint32_t(peer), times_.look_again_ns);
+  if (around_.fate(peer) == Fate::lives) liveness(rank).answered(peer, around_.now());
 }
 
 }  // namespace tutti

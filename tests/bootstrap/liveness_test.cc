@@ -127,8 +127,12 @@ class Network {
         }
         act(rank);
       }
-      for (const int peer : std::exchange(node.probes, {}))
+      for (const int peer : std::exchange(node.probes, {})) {
+        if (!node.liveness.expects(peer)) continue;
         if (nodes_[size_t(peer)]->fate == Fate::dead) node.liveness.link_refused(peer, now_), act(rank);
+        else node.probes.insert(peer);
+        if (lives(peer)) node.liveness.answered(peer, now_);
+      }
       for (const auto& [peer, since] : std::exchange(node.dials, {})) {
         const bool answers = nodes_[size_t(peer)]->fate != Fate::stopped;
         if (!answers && now_ - since > silence_ns) node.liveness.link_unreachable(peer, now_), act(rank);
