@@ -287,6 +287,29 @@ TEST_P(LivenessOf, SeveralEndsAtOnceGiveOneVerdictThatNamesOneOfThem) {
   }
 }
 
+// Who has the verdict may leave and end, once its links are mended; those who lost their way still end alike, and soon.
+TEST_P(LivenessOf, WhoLeavesWithTheVerdictLeavesNobodyWithoutIt) {
+  for (unsigned seed = 0; seed < 3 * seeds && GetParam() > 2; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::set<int> victims = {int(random() % unsigned(GetParam()))};
+    if (seed % 2 == 0) victims.insert(int(random() % unsigned(GetParam() - 1)));
+    for (const int victim : victims) network.kill(victim);
+    std::vector<int> steps_left(size_t(network.size()), -1);
+    for (int step = 0; step < int(silence_ns / step_ns); ++step) {
+      network.run(step_ns);
+      for (int rank = 0; rank < network.size(); ++rank) {
+        if (network.closed(rank) || network[rank].verdict() == nullptr) continue;
+        int& left = steps_left[size_t(rank)];
+        if (left < 0 && random() % 3 == 0) network.leave(rank), left = 50;
+        else if (left >= 0 && (--left == 0 || network[rank].repaired())) network.close(rank);
+      }
+    }
+    expect_one_verdict(network, victims, fmt::format("{} ranks, seed {}", GetParam(), seed));
+    if (HasFailure()) return;
+  }
+}
+
 // Each pair of ranks, killed in one moment: all know at once.
 TEST_P(LivenessOf, EveryPairThatIsKilledAtOnceIsFoundWithoutWaiting) {
   for (int a = 0; a < GetParam() && GetParam() <= 9; ++a)
