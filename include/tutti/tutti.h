@@ -272,10 +272,13 @@ TUTTI_API tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* newcomm, con
 
 #define TUTTI_SHRINK_DEFAULT 0
 #define TUTTI_SHRINK_ABORT 1 /* first ends what is pending on comm, on all ranks, as tuttiCommAbort does */
+#define TUTTI_SHRINK_AGREE 2 /* excludes all who have died or left; may be added to TUTTI_SHRINK_ABORT */
 /* All ranks but the excludeRanksCount that excludeRanksList names, in their order. Only those that stay call it, all with
  * the same list. comm may have failed, for instance because an excluded rank died: then this is how the others go on;
- * comm itself stays failed and is to be destroyed. Errors: InvalidArgument (a rank outside 0..nranks-1, twice, or the
- * caller's own; a rank that is known to have died is not in the list). */
+ * comm itself stays failed and is to be destroyed. With TUTTI_SHRINK_AGREE there is no list (NULL, 0): all ranks that live
+ * call, and agree on who that is, also where some die meanwhile. Errors: InvalidArgument (a rank outside 0..nranks-1,
+ * twice, or the caller's own; a rank that is known to have died is not in the list; a list with TUTTI_SHRINK_AGREE),
+ * Timeout (with TUTTI_SHRINK_AGREE, a rank that lives did not call; names it). */
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                         tuttiComm_t* newcomm, const tuttiConfig_t* config, int shrinkFlags);
 
@@ -285,6 +288,14 @@ TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRank
  * ranks that disagree on nranks). */
 TUTTI_API tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* id, int rank,
                                       tuttiComm_t* newcomm, const tuttiConfig_t* config);
+
+/* As many ranks as comm has: those that live, which call this and keep their numbers, and newcomers in the place of those
+ * that have died or left, who join by the id as any job (tuttiCommInitRank with comm's number of ranks and the number that
+ * has become free). Those that live agree on who has gone. Exactly one of them gives the id; the others give NULL. comm
+ * may have failed, and stays as it is. Errors: InvalidUsage (no id or several; nobody has died or left), Timeout (a rank
+ * that lives did not call, or a newcomer did not come; names it). */
+TUTTI_API tuttiResult_t tuttiCommReplace(tuttiComm_t comm, const tuttiUniqueId* id, tuttiComm_t* newcomm,
+                                         const tuttiConfig_t* config);
 
 /* Writes the last runs of calls on this communicator (at most 1,024; equal calls in a row are one run) as JSON to `file`:
  * each call with its arguments, how many times it was made, and when first, in ns of this host's monotonic clock. May be

@@ -282,6 +282,14 @@ class Communicator {
     check(tuttiCommShrink(handle_, excluded.data(), int(excluded.size()), &handle, config, flags));
     return Communicator(handle);
   }
+  // tuttiCommShrink: all who live go on, and agree on who that is.
+  Communicator shrink_to_living(const tuttiConfig_t* config = nullptr) { return shrink({}, TUTTI_SHRINK_AGREE, config); }
+  // tuttiCommReplace: newcomers take the numbers of those who died or left; exactly one of the others gives the id.
+  Communicator replace(const tuttiUniqueId* id = nullptr, const tuttiConfig_t* config = nullptr) {
+    tuttiComm_t handle = nullptr;
+    check(tuttiCommReplace(handle_, id, &handle, config));
+    return Communicator(handle);
+  }
   // tuttiCommGrow of an old rank; exactly one of them gives the id.
   Communicator grow(int nranks, const tuttiUniqueId* id = nullptr, const tuttiConfig_t* config = nullptr) {
     tuttiComm_t handle = nullptr;

@@ -168,6 +168,29 @@ void bind_makers(nb::class_<PyCommunicator>& type) {
       nb::arg("exclude"), nb::arg("abort") = false, nb::arg("config").none() = nb::none(),
       "All ranks but those excluded, also where this communicator has failed. Only those that stay call it.");
   type.def(
+      "shrink_to_living",
+      [](PyCommunicator& self, const Config* config) {
+        const tuttiComm_t comm = self.get();
+        return make(config, [&](auto* made, auto* settings) {
+          return tuttiCommShrink(comm, nullptr, 0, made, settings, TUTTI_SHRINK_AGREE);
+        });
+      },
+      nb::arg("config").none() = nb::none(),
+      "All ranks that have neither died nor left; they all call it, and agree on who that is.");
+  type.def(
+      "replace",
+      [](PyCommunicator& self, const std::optional<nb::bytes>& id, const Config* config) {
+        const tuttiComm_t comm = self.get();
+        tuttiUniqueId c_id{};
+        if (id) c_id = id_of(*id);
+        return make(config, [&](auto* made, auto* settings) {
+          return tuttiCommReplace(comm, id ? &c_id : nullptr, made, settings);
+        });
+      },
+      nb::arg("id").none() = nb::none(), nb::arg("config").none() = nb::none(),
+      "The ranks that live, with their numbers, and newcomers who join by the id under those of who died or left. Exactly "
+      "one of those that live gives the id.");
+  type.def(
       "grow",
       [](PyCommunicator& self, int nranks, const std::optional<nb::bytes>& id, const Config* config) {
         const tuttiComm_t comm = self.get();

@@ -26,7 +26,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 3;
+inline constexpr uint32_t protocol_version = 4;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -71,6 +71,17 @@ struct Verdict {
   Code code = Code::success;
   int rank = -1;  // who is to blame, or -1
   std::string sentence;
+};
+
+// What a rank brings to something that all who live agree on.
+struct Wish {
+  int rank = -1;
+  Bytes bytes;
+};
+// What the one that makes it knows: who lives, and at most two of their wishes, enough to see that there are several.
+struct Ballot {
+  std::vector<int> members;
+  std::vector<Wish> wishes;
 };
 
 struct BootstrapOptions {
@@ -121,11 +132,16 @@ class Bootstrap {
   const Verdict* verdict() const noexcept { return verdict_cell().load(std::memory_order_acquire); }
   // Where verdict() lies, for who looks often. Stored with release.
   virtual const std::atomic<const Verdict*>& verdict_cell() const noexcept = 0;
-  // Makes `verdict` this communicator's end, unless it has one, and tells all ranks. The ranks above in the tree decide
-  // which it is, where several ranks find something at once: waits for that, at most decision_wait_ns_max.
+  // Makes `verdict` this communicator's end, unless it has one. Where several ranks find something at once, or some have
+  // died, all who live end with one of their verdicts: waits for that, at most half of timeout_ns.
   virtual void fail(Verdict verdict) noexcept = 0;
   // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.
   virtual void on_verdict(std::function<void()> wake) = 0;
+
+  // Agrees on one thing with all ranks that live, also after a verdict, and whoever dies meanwhile. Each of them calls,
+  // with the same number: 1, 2, …. One of them makes it; all return the same bytes. Blocks until `deadline`; one thread at
+  // a time. Throws Error: timeout (names who did not call, where this rank knows it), or what this rank's `make` throws.
+  virtual Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) = 0;
 
   // Says that this rank will call no more, so that its closed sockets are no death. Does not wait for others; the word
   // is with the kernel on return. The destructor then relays for those who go on until their links are mended, at
@@ -135,6 +151,5 @@ class Bootstrap {
 };
 
 inline constexpr TimeNs leave_wait_ns_max = 500 * ns_per_ms;
-inline constexpr TimeNs decision_wait_ns_max = 500 * ns_per_ms;
 
 }  // namespace tutti

@@ -19,6 +19,13 @@ namespace {
 
 // How long a closing rank waits for its last words to be taken.
 constexpr TimeNs farewell_ns_max = ns_per_s;
+// Ranks that are asked at once whether they are there; others are waited for.
+constexpr auto probes_max = 1024;
+constexpr TimeNs probe_interval_ns = 50 * ns_per_ms;
+
+bool nobody_listens(DialResult::Kind kind) {
+  return kind == DialResult::Kind::refused || kind == DialResult::Kind::stranger;
+}
 
 Fd make_eventfd() {
   Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -42,9 +49,10 @@ Control::Control(int rank, int size, const Secret& secret, const BootstrapOption
 Control::~Control() {
   {
     Lock lock(mutex_);
-    if (liveness_.has_left(rank_))
+    // Who has the verdict stays until those who lost their way to it have found another.
+    if (liveness_.has_left(rank_) || verdict() != nullptr)
       changed_.wait_until(lock, std::chrono::steady_clock::now() + std::chrono::nanoseconds(leave_wait_ns_max),
-                          [&] { return links_.empty() || verdict() != nullptr; });
+                          [&] { return links_.empty() || (verdict() != nullptr && (liveness_.repaired() || liveness_.cut_off())); });
     stopping_ = true;
     stop_relink();
   }
@@ -251,6 +259,8 @@ void Control::perform() {
         part(action.peer);
       } else if (action.kind == Kind::dial) {
         relink(action.peer);
+      } else if (action.kind == Kind::probe) {
+        probe(action.peer);
       } else {
         publish();
       }
@@ -282,29 +292,50 @@ void Control::send_up(const SharedBytes& frame) {
 }
 
 void Control::stop_relink() {
-  for (Relink& relink : relinks_) relink.stop->store(true, std::memory_order_relaxed);  // pairs with dial's stop
+  for (Relink& relink : relinks_)
+    if (!relink.probes || stopping_) relink.stop->store(true, std::memory_order_relaxed);  // pairs with dial's stop
 }
 
-// A parent left: connects to the next, on a thread of its own, since trying addresses takes its time. Others may have
-// joined and left before this rank's joining thread has told of their addresses: then know() comes back to it.
+// A parent has gone: connects to the next. Others may have joined and left before this rank's joining thread has told of
+// their addresses: then know() comes back to it.
 void Control::relink(int peer) {
   stop_relink();
   unknown_parent_ = members_[size_t(peer)].addresses.empty() ? peer : -1;
-  if (unknown_parent_ >= 0) return;
+  if (unknown_parent_ >= 0) return liveness_.link_unknown(peer);
+  start_dial(peer, Purpose::tree);
+}
+
+void Control::probe(int peer) {
+  const auto probes = std::ranges::count_if(relinks_, [](const Relink& relink) { return relink.probes; });
+  if (probes < probes_max && !members_[size_t(peer)].addresses.empty()) start_dial(peer, Purpose::probe);
+}
+
+// On a thread of its own, since trying addresses takes its time.
+void Control::start_dial(int peer, Purpose purpose) {
   auto stop = std::make_shared<std::atomic<bool>>(false);
   const Secret secret{secret_.key, members_[size_t(peer)].identity, secret_.version};
-  const Hello hello{Purpose::tree, uint32_t(rank_), uint32_t(size_), 0};
+  const Hello hello{purpose, uint32_t(rank_), uint32_t(size_), 0};
   auto body = [this, stop, secret, hello, peer, addresses = members_[size_t(peer)].addresses] {
-    DialOptions dialling;
-    dialling.deadline = now_ns() + options_.silence_ns;
-    dialling.hopeless_ns = 0;
-    dialling.stop = [stop] { return stop->load(std::memory_order_relaxed); };
-    DialResult result = dial(addresses, secret, hello, dialling);
-    const Lock lock(mutex_);
-    if (stop->load(std::memory_order_relaxed) || stopping_) return;
-    relinked(peer, std::move(result.fd), int(result.kind), result.error_number);
+    for (bool again = true; again;) {
+      DialOptions dialling;
+      dialling.deadline = now_ns() + options_.silence_ns;
+      dialling.hopeless_ns = 0;
+      dialling.stop = [stop] { return stop->load(std::memory_order_relaxed); };
+      DialResult result = dial(addresses, secret, hello, dialling);
+      Lock lock(mutex_);
+      if (stop->load(std::memory_order_relaxed) || stopping_) return;
+      if (hello.purpose == Purpose::tree) relinked(peer, std::move(result.fd), int(result.kind), result.error_number);
+      else if (nobody_listens(result.kind)) liveness_.link_refused(peer, now_ns());
+      else if (result.kind == DialResult::Kind::connected) liveness_.answered(peer, now_ns());
+      perform();
+      kick();
+      // Who answered may end before it links.
+      const auto waits_no_more = [&] { return stopping_ || !liveness_.expects(peer); };
+      again = hello.purpose == Purpose::probe &&
+              !changed_.wait_for(lock, std::chrono::nanoseconds(probe_interval_ns), waits_no_more);
+    }
   };
-  relinks_.push_back({stop, start_thread(std::move(body))});
+  relinks_.push_back({stop, purpose == Purpose::probe, start_thread(std::move(body))});
 }
 
 void Control::relinked(int peer, Fd fd, int kind, int error_number) {
@@ -324,17 +355,17 @@ void Control::relinked(int peer, Fd fd, int kind, int error_number) {
       break;
     default: liveness_.link_unreachable(peer, now);
   }
-  perform();
-  kick();
 }
 
 // --- Calls of other threads.
 
 void Control::know(const Member& member) {
   const Lock lock(mutex_);
+  known_count_ += members_[size_t(member.rank)].addresses.empty();
   members_[size_t(member.rank)] = member;
+  if (known_count_ == size_t(size_)) liveness_.all_known();
   liveness_.set_name(member.rank, member.describe());
-  if (member.rank == unknown_parent_ && !liveness_.has_left(member.rank) && !liveness_.linked(member.rank))
+  if (member.rank == unknown_parent_ && liveness_.lives(member.rank) && !liveness_.linked(member.rank))
     relink(member.rank);
 }
 
@@ -374,9 +405,9 @@ void Control::fail(Verdict verdict) noexcept {
     Lock lock(mutex_);
     liveness_.fail(std::move(verdict), now_ns());
     perform();
-    const auto wait = std::chrono::nanoseconds(std::min(decision_wait_ns_max, options_.silence_ns / 2));
+    const auto wait = std::chrono::nanoseconds(options_.timeout_ns / 2);
     changed_.wait_for(lock, wait, [this] { return !liveness_.waits_for_decision(); });
-    liveness_.decide();
+    liveness_.decide_alone();
     perform();
   } catch (const std::exception& error) {
     log_.error(error.what());

@@ -56,6 +56,7 @@ class Control {
   const Verdict* verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }  // pairs: publish()
   const std::atomic<const Verdict*>& verdict_cell() const noexcept { return verdict_; }
   void fail(Verdict verdict) noexcept;
+  Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make);
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);
 
@@ -75,6 +76,7 @@ class Control {
   };
   struct Relink {
     std::shared_ptr<std::atomic<bool>> stop;
+    bool probes = false;  // asks only whether somebody is there
     std::thread thread;
   };
 
@@ -94,6 +96,8 @@ class Control {
   void publish();
   void kick() noexcept;
   void relink(int peer);
+  void probe(int peer);
+  void start_dial(int peer, Purpose purpose);
   void relinked(int peer, Fd fd, int kind, int error_number);
   void stop_relink();
   void send(int peer, const SharedBytes& frame);
@@ -127,6 +131,7 @@ class Control {
   bool woken_ = false;
   bool stopping_ = false;
   std::vector<Member> members_;
+  size_t known_count_ = 0;  // of them, whose addresses are known
   std::map<int, FramedSocket> links_;
   std::vector<Parting> partings_;
   bool parent_linked_ = false;      // has been, at least

@@ -2,6 +2,7 @@
 // links and data connections.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -153,6 +154,33 @@ void Control::check_rounds(TimeNs now) {
                    now);
     return;
   }
+}
+
+Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) {
+  Lock lock(mutex_);
+  liveness_.take_part(number, std::move(wish), now_ns());
+  perform();
+  kick();
+  for (std::optional<Ballot> ballot;;) {
+    const bool in_time = changed_.wait_until(lock, time_point(deadline), [&] {
+      ballot = liveness_.ballot(number);
+      return liveness_.decided(number) != nullptr || ballot;
+    });
+    if (const Bytes* value = liveness_.decided(number)) return *value;
+    if (!in_time) break;
+    lock.unlock();
+    Bytes value = make(*ballot);
+    lock.lock();
+    // Where somebody has died meanwhile, it is made anew.
+    const std::optional<Ballot> again = liveness_.ballot(number);
+    if (again && again->members == ballot->members) liveness_.decide(number, std::move(value), now_ns());
+    perform();
+    kick();
+  }
+  const std::vector<int> missing = liveness_.missing(number);
+  const std::string who = missing.empty() ? "" : fmt::format(": {} did not call, as far as {} knows",
+                                                             rank_list(missing), liveness_.name(rank_));
+  throw Error(Code::timeout, fmt::format("the ranks that live did not agree in time{}", who));
 }
 
 Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline, bool although_failed) {

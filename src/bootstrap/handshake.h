@@ -28,7 +28,7 @@ static_assert(greeting_bytes + proof_bytes < 64);
 // A connection that has not proven the key by then is closed.
 inline constexpr TimeNs handshake_timeout_ns = 5 * ns_per_s;
 
-enum class Purpose : uint32_t { join = 1, tree, data };
+enum class Purpose : uint32_t { join = 1, tree, data, probe };  // probe: whether it is there, nothing more
 
 // What the connecting side says first once it is believed.
 struct Hello {

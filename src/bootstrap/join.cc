@@ -196,6 +196,10 @@ class Joined final : public Bootstrap {
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return control_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
+  Bytes agree(uint32_t number, Bytes wish, TimeNs deadline,
+              const std::function<Bytes(const Ballot&)>& make) override {
+    return control_->agree(number, std::move(wish), deadline, make);
+  }
   void leave() noexcept override { control_->leave(); }
 
  private:

@@ -9,6 +9,33 @@
 #include "bootstrap/wire.h"
 
 namespace tutti {
+namespace {
+
+constexpr uint32_t end_number = 0;  // of the decision that is the verdict
+// How long those who should decide on the verdict are waited for, in silences.
+constexpr int decision_silences = 6;
+// How often a repaired link may end before its first message until its peer has vanished.
+constexpr int early_ends_max = 3;
+
+Bytes to_bytes(const Verdict& verdict) {
+  ByteWriter writer;
+  writer.u32(uint32_t(verdict.code));
+  writer.u32(uint32_t(verdict.rank));
+  writer.text(verdict.sentence);
+  return writer.take();
+}
+
+Verdict verdict_from(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Verdict verdict;
+  verdict.code = Code(reader.u32());
+  verdict.rank = int(reader.u32());
+  verdict.sentence = reader.text();
+  if (verdict.code == Code::success) throw Error(Code::remote_error, "a verdict says that all is well");
+  return verdict;
+}
+
+}  // namespace
 
 std::string rank_list(std::span<const int> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -24,7 +51,7 @@ std::string rank_list(std::span<const int> ranks) {
 
 Liveness::Liveness(int rank, int size, TimeNs silence_ns, TimeNs now)
     : rank_(rank), size_(size), silence_ns_(silence_ns), last_tick_ns_(now), last_alive_ns_(now),
-      left_(size_t(size)), suspect_(size_t(size)) {
+      manner_(size_t(size), Manner::lives), lives_(size_t(size), true), end_(rank, size, true) {
   TUTTI_ASSERT(size > 0 && rank >= 0 && rank < size && silence_ns > 0);
   for (int i = 0; i < size; ++i) names_.push_back(fmt::format("rank {}", i));
 }
@@ -35,45 +62,68 @@ std::vector<int> Liveness::children_of(int rank, int size) {
   return children;
 }
 
+// --- What happens.
+
 void Liveness::link_opened(int peer, TimeNs now) {
   const bool of_start = parent_of(peer) == rank_ || parent_of(rank_) == peer;
   links_[peer] = Link{now, false, of_start};
   expected_.erase(peer);
-  suspect_[size_t(peer)] = false;
   if (dialing_ == peer) dialing_ = -1;
-  // What flooded while the link was not there.
-  std::vector<int> gone;
-  for (int i = 0; i < size_; ++i)
-    if (left_[size_t(i)]) gone.push_back(i);
-  if (!gone.empty()) send(peer, left_message(gone));
+  // What flooded while the link was not there; decisions first, as they came before those who made them left.
+  if (end_.taken()) send(peer, decision_message(end_number, end_));
+  for (const auto& [number, decision] : decisions_)
+    if (decision.taken()) send(peer, decision_message(number, decision));
+  std::vector<Gone> gone;
+  for (int i = 0; gone_count_ > 0 && i < size_; ++i)
+    if (!lives(i)) gone.push_back({i, manner_[size_t(i)]});
+  if (!gone.empty()) send(peer, gone_message(gone));
   else if (!of_start) send(peer, {std::byte(MessageType::alive)});
-  if (verdict() != nullptr) send(peer, message_of(MessageType::verdict, verdict_));
-  else if (waits_for_decision() && peer == decider(-1)) send(peer, message_of(MessageType::proposal, proposed_));
+  if (!proposed_.empty() && verdict() == nullptr) send(peer, proposal_message(proposed_));
+  for (auto& [number, sent] : sent_votes_)
+    if (sent.parent == peer) sent.parent = -1;
   repair(now);
+  advance();
 }
 
 void Liveness::link_closed(int peer, TimeNs now) {
   const auto link = links_.find(peer);
   if (link == links_.end()) return;
-  const bool expected = link->second.closing || left_[size_t(peer)];
+  const bool expected = link->second.closing || !lives(peer);
   const bool confirmed = link->second.confirmed;
   links_.erase(link);
-  if (!expected && confirmed) blame(peer, "died: its control connection closed", now);
-  if (!expected && !confirmed && peer < rank_) suspect_[size_t(peer)] = true;  // a parent-to-be; a child comes again
+  // A parent-to-be may have ended in between; a child comes again.
+  if (!expected && confirmed) lose(peer, Manner::died, now);
+  else if (!expected && peer < rank_ && ++early_ends_[peer] >= early_ends_max) lose(peer, Manner::vanished, now);
   repair(now);
+  advance();
 }
 
 void Liveness::link_refused(int peer, TimeNs now) {
   if (dialing_ == peer) dialing_ = -1;
-  suspect_[size_t(peer)] = true;
+  lose(peer, Manner::vanished, now);
   repair(now);
+  advance();
 }
 
+// Who was stopped itself has waited for no answer.
 void Liveness::link_unreachable(int peer, TimeNs now) {
   if (dialing_ != peer) return;
   dialing_ = -1;
-  if (!left_[size_t(peer)]) blame(peer, "is unreachable: it answered no connection", now);
+  const bool was_stopped = stopped_while_dialing_ || now - last_tick_ns_ > silence_ns_ / 2;
+  if (!was_stopped) lose(peer, Manner::unreachable, now);
   repair(now);
+  advance();
+}
+
+void Liveness::link_unknown(int peer) {
+  if (dialing_ != peer) return;
+  dialing_unknown_ = true;
+  advance();
+}
+
+void Liveness::answered(int peer, TimeNs now) {
+  const auto found = expected_.find(peer);
+  if (found != expected_.end()) found->second = now;
 }
 
 void Liveness::heard(int peer, TimeNs now) {
@@ -83,32 +133,50 @@ void Liveness::heard(int peer, TimeNs now) {
 
 void Liveness::message(int peer, std::span<const std::byte> message, TimeNs now) {
   heard(peer, now);
+  if (dead(peer)) return;
   const auto link = links_.find(peer);
   const bool first = link != links_.end() && !std::exchange(link->second.confirmed, true);
+  if (first) early_ends_.erase(peer);
   take(peer, message, now);
   if (first) repair(now);  // old links may have waited for this one
+  advance();
 }
 
 void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
   ByteReader reader(message);
   switch (MessageType(reader.u8())) {
     case MessageType::alive: return;
-    case MessageType::left: {
-      std::vector<int> ranks(reader.left() / 4);
-      for (int& rank : ranks) rank = int(reader.u32());
-      take_left(ranks, peer, now);
-      return;
+    case MessageType::gone: {
+      std::vector<Gone> ranks;
+      while (!reader.empty()) {
+        const int rank = int(reader.u32());
+        const auto manner = Manner(reader.u8());
+        if (rank < 0 || rank >= size_ || manner == Manner::lives || manner > Manner::left)
+          throw Error(Code::remote_error, "a liveness message tells of a rank that does not exist");
+        ranks.push_back({rank, manner});
+      }
+      return take_gone(ranks, peer, now);
     }
-    case MessageType::verdict:
     case MessageType::proposal: {
-      Verdict verdict;
-      verdict.code = Code(reader.u32());
-      verdict.rank = int(reader.u32());
-      verdict.sentence = reader.text();
-      if (verdict.code == Code::success) return;
-      if (MessageType(message[0]) == MessageType::verdict) take_verdict(std::move(verdict), peer);
-      else propose(std::move(verdict), -1, now);
-      return;
+      const std::span<const std::byte> wish = reader.blob();
+      verdict_from(wish);  // throws where it is none
+      return ask_for_end(Bytes(wish.begin(), wish.end()), peer, now);
+    }
+    case MessageType::decision: {
+      const uint32_t number = reader.u32();
+      const int decider = int(reader.u32());
+      const std::span<const std::byte> value = reader.blob();
+      if (decider < 0 || decider >= size_) throw Error(Code::remote_error, "a decision is nobody's");
+      if (number == end_number) verdict_from(value);
+      return take_decision(number, decider, Bytes(value.begin(), value.end()), peer);
+    }
+    case MessageType::vote: {
+      const uint32_t number = reader.u32();
+      const Vote vote = decode_vote(reader.blob(), size_);
+      if (number == end_number) ask_for_end({}, -1, now);
+      Decision& one = decision(number);
+      one.turn_to(lowest());
+      return one.hear(vote);
     }
     case MessageType::closing: {
       const auto link = links_.find(peer);
@@ -125,6 +193,7 @@ void Liveness::tick(TimeNs now) {
   if (paused) {
     for (auto& [peer, link] : links_) link.heard_ns = now;
     for (auto& [peer, since] : expected_) since = now;
+    stopped_while_dialing_ = true;
   }
   if (now - last_alive_ns_ >= tick_interval_ns() || paused) {
     last_alive_ns_ = now;
@@ -132,95 +201,123 @@ void Liveness::tick(TimeNs now) {
     writer.u8(uint8_t(MessageType::alive));
     send_all(writer.take(), -1);
   }
-  if (verdict() != nullptr) return;
-  if (waits_for_decision() && now - proposed_ns_ > silence_ns_) return decide();
-  const std::string silence = fmt::format("is silent: no sign of life for {:.1f} s; it is stopped or unreachable",
-                                          double(silence_ns_) / double(ns_per_s));
+  std::vector<int> silent;
   for (const auto& [peer, link] : links_)
-    if (!left_[size_t(peer)] && now - link.heard_ns > silence_ns_) return blame(peer, silence, now);
+    if (lives(peer) && now - link.heard_ns > silence_ns_) silent.push_back(peer);
   for (const auto& [peer, since] : expected_)
-    if (now - since > silence_ns_) return blame(peer, silence, now);
+    if (lives(peer) && now - since > silence_ns_) silent.push_back(peer);
+  for (const int peer : silent) lose(peer, Manner::silent, now);
+  if (!silent.empty()) repair(now);
+  advance();
+  if (waits_for_decision() && now - asked_ns_ > decision_silences * silence_ns_) decide_alone();
 }
 
 void Liveness::fail(Verdict verdict, TimeNs now) {
   TUTTI_ASSERT(verdict.code != Code::success);
-  propose(std::move(verdict), -1, now);
-}
-
-void Liveness::decide() {
-  if (waits_for_decision()) take_verdict(proposed_, -1);
-}
-
-// Several ranks may find something at once: deadlines pass together. The top of the tree takes what reaches it first,
-// and what it decides floods. Who has no one above it that it can ask decides itself.
-void Liveness::propose(Verdict verdict, int blamed, TimeNs now) {
-  if (this->verdict() != nullptr) return;
-  const int above = decider(blamed);
-  if (above < 0) return take_verdict(std::move(verdict), -1);
-  if (waits_for_decision()) return;
-  proposed_ = std::move(verdict);
-  proposed_ns_ = now;
-  send(above, message_of(MessageType::proposal, proposed_));
-}
-
-// The next rank on the way to the top; -1: none but this one, or one that is blamed itself.
-int Liveness::decider(int blamed) const {
-  const int above = parent_now(rank_, true, lowest(true));
-  return above >= 0 && above != blamed && linked(above) ? above : -1;
+  ask_for_end(to_bytes(verdict), -1, now);
+  advance();
 }
 
 void Liveness::leave(TimeNs now) {
-  const int self[] = {rank_};
-  take_left(self, -1, now);
+  const Gone self[] = {{rank_, Manner::left}};
+  take_gone(self, -1, now);
 }
 
 std::vector<Liveness::Action> Liveness::take_actions() { return std::exchange(actions_, {}); }
 
-bool Liveness::gone(int rank, bool with_suspects) const {
-  return left_[size_t(rank)] || (with_suspects && suspect_[size_t(rank)]);
+// --- Who has gone.
+
+void Liveness::lose(int rank, Manner manner, TimeNs now) {
+  const Gone one[] = {{rank, manner}};
+  take_gone(one, -1, now);
 }
 
-int Liveness::lowest(bool with_suspects) const {
+void Liveness::take_gone(std::span<const Gone> ranks, int except, TimeNs now) {
+  std::vector<Gone> news;
+  for (const Gone& gone : ranks) {
+    Manner& known = manner_[size_t(gone.rank)];
+    if (gone.manner <= known || (gone.rank == rank_ && gone.manner == Manner::vanished)) continue;
+    gone_count_ += known == Manner::lives;
+    dead_count_ += int(gone.manner != Manner::left) - int(known != Manner::lives);
+    known = gone.manner;
+    if (dead(gone.rank) && std::ranges::find(found_dead_, gone.rank) == found_dead_.end()) found_dead_.push_back(gone.rank);
+    lives_[size_t(gone.rank)] = false;
+    expected_.erase(gone.rank);
+    news.push_back(gone);
+  }
+  if (news.empty()) return;
+  send_all(gone_message(news), except);
+  // The others have given this rank up, and hear it no more.
+  if (dead(rank_) && verdict() == nullptr) {
+    verdict_ = verdict_of(rank_);
+    publish();
+  }
+  if (guilty()) ask_for_end({}, -1, now);
+  repair(now);
+}
+
+int Liveness::lowest() const {
   int rank = 0;
-  while (rank < size_ && gone(rank, with_suspects)) ++rank;
+  while (rank < size_ && !lives(rank)) ++rank;
   return rank;
 }
 
-// The nearest ancestor that has not gone, else the lowest rank that has not; -1 for that one itself.
-int Liveness::parent_now(int rank, bool with_suspects, int lowest) const {
+// The nearest ancestor that lives, else the lowest rank that does; -1 for that one itself.
+int Liveness::parent_now(int rank) const {
   for (int ancestor = parent_of(rank); ancestor >= 0; ancestor = parent_of(ancestor))
-    if (!gone(ancestor, with_suspects)) return ancestor;
-  return lowest < rank ? lowest : -1;
+    if (lives(ancestor)) return ancestor;
+  const int first = lowest();
+  return first < rank ? first : -1;
+}
+
+std::vector<int> Liveness::children_now() const {
+  std::vector<int> children, gone = {rank_};
+  // The lowest has those too whose ancestors have all gone.
+  if (rank_ > 0 && lowest() == rank_) gone.push_back(0);
+  while (!gone.empty()) {
+    const int above = gone.back();
+    gone.pop_back();
+    for (const int child : children_of(above, size_)) {
+      if (child == rank_) continue;
+      (lives(child) ? children : gone).push_back(child);
+    }
+  }
+  return children;
 }
 
 void Liveness::repair(TimeNs now) {
-  if (!any_left_ || verdict() != nullptr) return;
-  std::erase_if(expected_, [&](const auto& entry) { return left_[size_t(entry.first)]; });
-  if (!left_[size_t(rank_)]) {
-    const int first = lowest(false);
-    for (int child = rank_ + 1; child < size_; ++child)
-      if (!left_[size_t(child)] && !linked(child) && parent_now(child, false, first) == rank_)
-        expected_.try_emplace(child, now);
-    const int parent = parent_now(rank_, true, lowest(true));
-    if (parent >= 0 && !linked(parent) && dialing_ != parent) {
-      dialing_ = parent;
-      actions_.push_back({Action::Kind::dial, parent, {}});
-    } else if (parent < 0 || linked(parent)) {
+  if (gone_count_ == 0) return;
+  if (lives(rank_)) {
+    for (const int child : children_now()) {
+      if (linked(child) || !expected_.try_emplace(child, now).second) continue;
+      // It may have died with its parent, and nobody else would see it.
+      if (dead_count_ > 0) actions_.push_back({Action::Kind::probe, child, {}});
+    }
+    const int parent = parent_now(rank_);
+    if (parent >= 0 && !linked(parent)) {
+      if (dialing_ != parent) dial(parent);
+    } else {
       dialing_ = -1;
     }
   }
   close_finished_links();
 }
 
+void Liveness::dial(int peer) {
+  dialing_ = peer;
+  dialing_unknown_ = stopped_while_dialing_ = false;
+  actions_.push_back({Action::Kind::dial, peer, {}});
+}
+
 // A rank that stays keeps its old links until its new ones are sure. One that leaves is kept by others until theirs are,
 // and may be the only one they have told of their own leave: it closes its last link, or all once everyone has left.
 void Liveness::close_finished_links() {
-  const auto settled = [this](const auto& link) { return link.second.confirmed || left_[size_t(link.first)]; };
-  const bool finished = left_[size_t(rank_)] ? links_.size() == 1 || lowest(false) == size_
-                                             : dialing_ < 0 && expected_.empty() && std::ranges::all_of(links_, settled);
+  const auto settled = [this](const auto& link) { return link.second.confirmed || !lives(link.first); };
+  const bool finished = has_left(rank_) ? links_.size() == 1 || lowest() == size_
+                                        : repaired() && std::ranges::all_of(links_, settled);
   if (!finished) return;
   for (auto link = links_.begin(); link != links_.end();) {
-    if (!left_[size_t(link->first)]) {
+    if (!has_left(link->first)) {
       ++link;
       continue;
     }
@@ -230,29 +327,148 @@ void Liveness::close_finished_links() {
   }
 }
 
-void Liveness::take_verdict(Verdict verdict, int except) {
-  if (this->verdict() != nullptr) return;
-  verdict_ = std::move(verdict);
-  send_all(message_of(MessageType::verdict, verdict_), except);
-  actions_.push_back({Action::Kind::publish, -1, {}});
-}
+// --- What all decide.
 
-void Liveness::blame(int peer, std::string_view reason, TimeNs now) {
-  propose({Code::remote_error, peer, fmt::format("{} {}", name(peer), reason)}, peer, now);
-}
-
-void Liveness::take_left(std::span<const int> ranks, int except, TimeNs now) {
-  std::vector<int> news;
-  for (const int rank : ranks) {
-    if (rank < 0 || rank >= size_ || left_[size_t(rank)]) continue;
-    left_[size_t(rank)] = true;
-    news.push_back(rank);
+// There is a reason to end; who hears of it first passes it on.
+void Liveness::ask_for_end(Bytes wish, int except, TimeNs now) {
+  if (verdict() != nullptr) return;
+  if (!end_.asked()) asked_ns_ = now;
+  if (proposed_.empty() && !wish.empty()) {
+    proposed_ = std::move(wish);
+    send_all(proposal_message(proposed_), except);
   }
-  if (news.empty()) return;
-  any_left_ = true;
-  send_all(left_message(news), except);
-  repair(now);
+  end_.ask(proposed_);
 }
+
+Decision& Liveness::decision(uint32_t number) {
+  if (number == end_number) return end_;
+  return decisions_.try_emplace(number, rank_, size_, false).first->second;
+}
+const Decision* Liveness::find_decision(uint32_t number) const {
+  if (number == end_number) return &end_;
+  const auto found = decisions_.find(number);
+  return found == decisions_.end() ? nullptr : &found->second;
+}
+
+// Whether those above cannot be asked: while joining, the links of the start may not be there yet, and who is not a
+// neighbour is not known.
+bool Liveness::cut_off() const {
+  if (!lives(rank_) || rank_ == 0) return false;
+  if (!all_known_) return !linked(parent_of(rank_));
+  return dialing_ >= 0 && dialing_unknown_;
+}
+
+// Votes go on as far as they can.
+void Liveness::advance() {
+  if (!end_.asked() && decisions_.empty()) return;
+  if (waits_for_decision() && cut_off()) decide_alone();
+  if (!lives(rank_)) return;
+  const std::vector<int> children = children_now();
+  const int parent = parent_now(rank_);
+  advance(end_number, end_, children, parent);
+  for (auto& [number, decision] : decisions_) advance(number, decision, children, parent);
+}
+
+void Liveness::advance(uint32_t number, Decision& decision, std::span<const int> children, int parent) {
+  const int decider = lowest();
+  decision.turn_to(decider);
+  if (decider != rank_) {
+    const bool prompt = number == end_number && decider == 0;
+    if (!prompt && linked(parent) && decision.asked() && decision.have_voted(children)) send_vote(number, decision, parent);
+    return;
+  }
+  if (!decision.may_decide(lives_)) return;
+  if (decision.votes().taken_of >= 0) return take_decision(number, rank_, decision.votes().taken, -1);
+  if (number != end_number) return;
+  if (Bytes value = end_value(); !value.empty()) take_decision(number, rank_, std::move(value), -1);
+}
+
+void Liveness::send_vote(uint32_t number, const Decision& decision, int parent) {
+  Bytes vote = encode(decision.votes());
+  SentVote& sent = sent_votes_[number];
+  if (sent.parent == parent && sent.vote == vote) return;
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::vote));
+  writer.u32(number);
+  writer.blob(vote);
+  sent = {parent, std::move(vote)};
+  send(parent, writer.take());
+}
+
+void Liveness::take_decision(uint32_t number, int decider, Bytes value, int except) {
+  Decision& one = decision(number);
+  if (!one.take(decider, std::move(value))) return;
+  send_all(decision_message(number, one), except);
+  if (number != end_number) return;
+  end_.ask({});  // for those who have not taken it yet
+  if (verdict() != nullptr) return;
+  verdict_ = verdict_from(end_.value());
+  publish();
+}
+
+void Liveness::publish() { actions_.push_back({Action::Kind::publish, -1, {}}); }
+
+// The first that was found: others may have ended because of it.
+std::optional<int> Liveness::guilty() const {
+  const auto found = std::ranges::find_if(found_dead_, [this](int rank) { return dead(rank); });
+  return found == found_dead_.end() ? std::nullopt : std::optional(*found);
+}
+
+Verdict Liveness::verdict_of(int rank) const {
+  const double silence_s = double(silence_ns_) / double(ns_per_s);
+  std::string how;
+  switch (manner_[size_t(rank)]) {
+    case Manner::died: how = "died: its control connection closed"; break;
+    case Manner::unreachable: how = "is unreachable: it answered no connection"; break;
+    default: how = fmt::format("is silent: no sign of life for {:.1f} s; it is stopped or unreachable", silence_s);
+  }
+  return {Code::remote_error, rank, fmt::format("{} {}", name(rank), how)};
+}
+
+// Who died is the reason of what else was found.
+Bytes Liveness::end_value() const {
+  if (const std::optional<int> rank = guilty()) return to_bytes(verdict_of(*rank));
+  for (const Wish& wish : end_.votes().wishes) return wish.bytes;
+  return proposed_;
+}
+
+void Liveness::decide_alone() {
+  if (!waits_for_decision()) return;
+  Bytes value = end_value();
+  if (!value.empty()) take_decision(end_number, std::max(end_.votes().decider, 0), std::move(value), -1);
+}
+
+void Liveness::take_part(uint32_t number, Bytes wish, TimeNs) {
+  TUTTI_ASSERT(number != end_number);
+  decision(number).ask(std::move(wish));
+  advance();
+}
+
+const Bytes* Liveness::decided(uint32_t number) const {
+  const Decision* const found = find_decision(number);
+  return found != nullptr && found->taken() ? &found->value() : nullptr;
+}
+
+std::optional<Ballot> Liveness::ballot(uint32_t number) const {
+  const Decision* const found = find_decision(number);
+  if (found == nullptr || !lives(rank_) || !found->may_decide(lives_)) return std::nullopt;
+  Ballot ballot;
+  for (int rank = 0; rank < size_; ++rank)
+    if (lives(rank)) ballot.members.push_back(rank);
+  ballot.wishes = found->votes().wishes;
+  return ballot;
+}
+
+void Liveness::decide(uint32_t number, Bytes value, TimeNs) {
+  if (ballot(number)) take_decision(number, rank_, std::move(value), -1);
+}
+
+std::vector<int> Liveness::missing(uint32_t number) const {
+  const Decision* const found = find_decision(number);
+  return found == nullptr ? std::vector<int>() : found->missing(lives_);
+}
+
+// --- Messages.
 
 void Liveness::send(int peer, Bytes message) {
   actions_.push_back({Action::Kind::send, peer, std::move(message)});
@@ -263,19 +479,29 @@ void Liveness::send_all(const Bytes& message, int except) {
     if (peer != except) send(peer, message);
 }
 
-Bytes Liveness::left_message(std::span<const int> ranks) const {
+Bytes Liveness::gone_message(std::span<const Gone> ranks) {
   ByteWriter writer;
-  writer.u8(uint8_t(MessageType::left));
-  for (const int rank : ranks) writer.u32(uint32_t(rank));
+  writer.u8(uint8_t(MessageType::gone));
+  for (const Gone& gone : ranks) {
+    writer.u32(uint32_t(gone.rank));
+    writer.u8(uint8_t(gone.manner));
+  }
   return writer.take();
 }
 
-Bytes Liveness::message_of(MessageType type, const Verdict& verdict) {
+Bytes Liveness::decision_message(uint32_t number, const Decision& decision) {
   ByteWriter writer;
-  writer.u8(uint8_t(type));
-  writer.u32(uint32_t(verdict.code));
-  writer.u32(uint32_t(verdict.rank));
-  writer.text(verdict.sentence);
+  writer.u8(uint8_t(MessageType::decision));
+  writer.u32(number);
+  writer.u32(uint32_t(decision.taken_of()));
+  writer.blob(decision.value());
+  return writer.take();
+}
+
+Bytes Liveness::proposal_message(const Bytes& wish) {
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::proposal));
+  writer.blob(wish);
   return writer.take();
 }
 

@@ -72,12 +72,18 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanksList, int
                               tuttiComm_t* newcomm, const tuttiConfig_t* config, int shrinkFlags) {
   return at_the_border([&] {
     Communicator& parent = parent_of(comm, newcomm);
-    if (shrinkFlags != TUTTI_SHRINK_DEFAULT && shrinkFlags != TUTTI_SHRINK_ABORT)
+    if ((shrinkFlags & ~(TUTTI_SHRINK_ABORT | TUTTI_SHRINK_AGREE)) != 0)
       throw Error(Code::invalid_argument,
-                  fmt::format("shrinkFlags is {}, neither TUTTI_SHRINK_DEFAULT nor TUTTI_SHRINK_ABORT", shrinkFlags));
+                  fmt::format("shrinkFlags is {}, which is not made of TUTTI_SHRINK_ABORT and TUTTI_SHRINK_AGREE", shrinkFlags));
     const std::vector<int> excluded = checked_excluded(excludeRanksList, excludeRanksCount, parent);
+    const bool agree = (shrinkFlags & TUTTI_SHRINK_AGREE) != 0;
+    if (agree && !excluded.empty())
+      throw Error(Code::invalid_argument,
+                  fmt::format("excludeRanksCount is {}, but with TUTTI_SHRINK_AGREE who has died or left is excluded, nobody else",
+                              excludeRanksCount));
     const CommunicatorOptions options = options_for(parent, config);
-    if (shrinkFlags == TUTTI_SHRINK_ABORT) parent.abort();
+    if ((shrinkFlags & TUTTI_SHRINK_ABORT) != 0) parent.abort();
+    if (agree) return join_or_defer({[&parent, options] { return parent.shrink_to_living(options); }, newcomm});
     return join_or_defer({[&parent, excluded, options] { return parent.shrink(excluded, options); }, newcomm});
   });
 }
@@ -105,6 +111,18 @@ tuttiResult_t tuttiCommGrow(tuttiComm_t comm, int nranks, const tuttiUniqueId* i
     return join_or_defer({[&parent, nranks, given, options] {
                             return parent.grow(nranks, given ? &*given : nullptr, options);
                           },
+                          newcomm});
+  });
+}
+
+tuttiResult_t tuttiCommReplace(tuttiComm_t comm, const tuttiUniqueId* id, tuttiComm_t* newcomm,
+                               const tuttiConfig_t* config) {
+  return at_the_border([&] {
+    Communicator& parent = parent_of(comm, newcomm);
+    std::optional<JobId> given;
+    if (id != nullptr) given = decode(std::span<const char, TUTTI_UNIQUE_ID_BYTES>(id->internal));
+    const CommunicatorOptions options = options_for(parent, config);
+    return join_or_defer({[&parent, given, options] { return parent.replace(given ? &*given : nullptr, options); },
                           newcomm});
   });
 }

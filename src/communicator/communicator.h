@@ -127,6 +127,11 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key, const CommunicatorOptions& options);
   // The ranks that are not excluded, in their order; only they call, with one list. This one may have failed.
   std::unique_ptr<Communicator> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
+  // The ranks that live, in their order, who agree on who that is; only they call. This one may have failed.
+  std::unique_ptr<Communicator> shrink_to_living(const CommunicatorOptions& options);
+  // The ranks that live, who keep their numbers and agree on who that is, and newcomers for the others, who join by `id`.
+  // One rank gives the id, others null. This one may have failed.
+  std::unique_ptr<Communicator> replace(const JobId* id, const CommunicatorOptions& options);
   // All ranks, who keep their numbers, and newcomers who join by `id` up to `size`. One rank gives the id, others null.
   std::unique_ptr<Communicator> grow(int size, const JobId* id, const CommunicatorOptions& options);
 
@@ -234,6 +239,13 @@ class Communicator {
  private:
   Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log);
   Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, const CommunicatorOptions& options);
+  // How the ranks that live go on: who they are, and the id of what they join.
+  struct Regrouped {
+    std::vector<int> members;
+    JobId id;
+  };
+  Regrouped agree_on_living(Bytes wish, const CommunicatorOptions& options,
+                            const std::function<JobId(const Ballot&)>& make_id);
   void make_engine(PlannerOptions planner, bool point_to_point);
   void make_transports(const CommunicatorOptions& options);
   void measure_link_speeds(const std::vector<std::string>& networks);
@@ -275,7 +287,8 @@ class Communicator {
   int size_;
   TimeNs timeout_ns_;
   bool left_ = false;
-  uint32_t shrinks_ = 0;  // asked for so far: equal on all that call
+  uint32_t shrinks_ = 0;     // asked for so far: equal on all that call
+  uint32_t agreements_ = 0;  // likewise
 
   Links links_;       // the last channel is point to point's
   int channels_ = 1;  // of collectives

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "bootstrap/wire.h"
 #include "communicator/communicator.h"
 
 namespace tutti {
@@ -150,6 +151,64 @@ std::unique_ptr<Communicator> Communicator::shrink(std::span<const int> excluded
       send_id(links[i].get(), id, deadline, bootstrap_->describe(wishes[i].peer));
   }
   return join(decode(id), rank, int(members.size()), options);
+}
+
+// What is agreed on: who lives and the id, or why there is none.
+Communicator::Regrouped Communicator::agree_on_living(Bytes wish, const CommunicatorOptions& options,
+                                                      const std::function<JobId(const Ballot&)>& make_id) {
+  const auto make = [&](const Ballot& ballot) {
+    ByteWriter writer;
+    IdBytes id{};
+    try {
+      encode(make_id(ballot), id);
+      writer.u32(uint32_t(Code::success));
+      writer.text({id.data(), id.size()});
+    } catch (const Error& error) {
+      writer.u32(uint32_t(error.code()));
+      writer.text(fmt::format("{}: {}", bootstrap_->describe(rank_), error.what()));
+    }
+    for (const int member : ballot.members) writer.u32(uint32_t(member));
+    return writer.take();
+  };
+  const Bytes agreed = bootstrap_->agree(++agreements_, std::move(wish), deadline_of(options), make);
+  ByteReader reader(agreed);
+  const auto code = Code(reader.u32());
+  const std::string text = reader.text();
+  if (code != Code::success) throw Error(code, text);
+  Regrouped regrouped;
+  while (!reader.empty()) regrouped.members.push_back(int(reader.u32()));
+  regrouped.id = decode(std::span<const char, 128>(text.data(), 128));
+  if (std::ranges::find(regrouped.members, rank_) == regrouped.members.end())
+    throw Error(Code::remote_error, fmt::format("the other ranks have given up {}", bootstrap_->describe(rank_)));
+  return regrouped;
+}
+
+std::unique_ptr<Communicator> Communicator::shrink_to_living(const CommunicatorOptions& options) {
+  const Regrouped agreed = agree_on_living({}, options, [&](const Ballot&) {
+    return open_meeting_place(options.interface_names, deadline_of(options));
+  });
+  const int rank = int(std::ranges::find(agreed.members, rank_) - agreed.members.begin());
+  return join(agreed.id, rank, int(agreed.members.size()), options);
+}
+
+std::unique_ptr<Communicator> Communicator::replace(const JobId* id, const CommunicatorOptions& options) {
+  Bytes wish;
+  if (id != nullptr) {
+    IdBytes bytes{};
+    encode(*id, bytes);
+    wish = to_bytes(bytes);
+  }
+  const Regrouped agreed = agree_on_living(std::move(wish), options, [this](const Ballot& ballot) {
+    if (ballot.wishes.empty())
+      throw Error(Code::invalid_usage, "no rank gives the id by which those who replace others join");
+    if (ballot.wishes.size() > 1)
+      throw Error(Code::invalid_usage, fmt::format("ranks {} and {} both give an id", ballot.wishes[0].rank,
+                                                   ballot.wishes[1].rank));
+    if (ballot.members.size() == size_t(size_))
+      throw Error(Code::invalid_usage, fmt::format("nobody is to be replaced: all {} ranks live", size_));
+    return decode(std::span<const char, 128>(reinterpret_cast<const char*>(ballot.wishes[0].bytes.data()), 128));
+  });
+  return join(agreed.id, rank_, size_, options);
 }
 
 std::unique_ptr<Communicator> Communicator::grow(int size, const JobId* id, const CommunicatorOptions& options) {

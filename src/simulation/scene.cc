@@ -18,6 +18,8 @@ constexpr std::array<std::string_view, scene_fault_kinds> fault_names = {
     "death", "silent_death", "stop",  "pause",     "slow",    "mismatch", "link_cut",
     "link_lost", "one_way_loss", "delay", "duplicate", "reorder", "bit_flip", "allocation"};
 
+constexpr std::array<std::string_view, 3> then_names = {"end", "shrink", "replace"};
+
 constexpr int ranks_max = 4096;
 constexpr size_t count_max = 1 << 20;
 
@@ -33,6 +35,30 @@ SceneFaultKind fault_named(std::string_view text) {
   const auto found = std::find(fault_names.begin(), fault_names.end(), text);
   if (found == fault_names.end()) refuse(fmt::format("\"{}\" is no fault", text));
   return SceneFaultKind(found - fault_names.begin());
+}
+
+SceneThen then_named(std::string_view text) {
+  const auto found = std::ranges::find(then_names, text);
+  if (found == then_names.end()) refuse(fmt::format("then \"{}\" is not end, shrink or replace", text));
+  return SceneThen(found - then_names.begin());
+}
+
+// More ranks end in the same moment or later, and others are late meanwhile; afterwards survivors may go on.
+void add_deaths(Random& random, Scene& scene) {
+  if (random.chance(0.3)) scene.faults[0].rank = 0;
+  const TimeNs first_at = scene.faults[0].at;
+  for (uint64_t more = scene.n > 2 ? random.below(3) : 0; more > 0; --more) {
+    SceneFault fault;
+    fault.kind = SceneFaultKind(random.below(5));  // death, silent_death, stop, pause, slow
+    fault.rank = int(random.below(uint64_t(scene.n)));
+    // In the same instant, while the first is being found and decided on, or some time.
+    const bool soon = random.chance(0.5);
+    fault.at = random.chance(0.4) ? first_at
+                                  : (soon ? first_at : 0) + TimeNs(random.below(uint64_t{1} << random.between(8, soon ? 19 : 25)));
+    const auto same = [&](const SceneFault& other) { return other.rank == fault.rank; };
+    if (std::ranges::none_of(scene.faults, same)) scene.faults.push_back(fault);
+  }
+  scene.then = SceneThen(random.below(3));
 }
 
 SceneCall random_call(Random& random, int n) {
@@ -67,13 +93,14 @@ Scene scene_of(uint64_t seed) {
   for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n));
   if (random.chance(0.1)) return scene;
   SceneFault fault;
-  fault.kind = SceneFaultKind(random.below(scene_fault_kinds));
+  fault.kind = SceneFaultKind(random.below(random.chance(0.3) ? 3 : scene_fault_kinds));  // the first three end ranks
   fault.rank = int(random.below(uint64_t(scene.n)));
   fault.peer = (fault.rank + int(random.between(1, scene.n - 1))) % scene.n;
   fault.at = TimeNs(random.below(uint64_t{1} << random.between(8, 19)));
   // A broadcast's root learns of nothing: it may be ok with another count. Nor does who sends or receives nothing.
   if (fault.kind == SceneFaultKind::mismatch) scene.calls[0] = {Collective::all_reduce, "ring", 100, 0, false};
   scene.faults.push_back(fault);
+  if (fault.kind <= SceneFaultKind::stop && random.chance(0.7)) add_deaths(random, scene);
   return scene;
 }
 
@@ -95,6 +122,7 @@ std::string to_text(const Scene& scene) {
   for (const SceneFault& fault : scene.faults)
     json["faults"].push_back(
         {{"kind", name(fault.kind)}, {"rank", fault.rank}, {"peer", fault.peer}, {"at_ns", fault.at}});
+  if (scene.then != SceneThen::end) json["then"] = then_names[size_t(scene.then)];
   return json.dump();
 }
 
@@ -112,6 +140,7 @@ Scene parse_scene(std::string_view text) {
     scene.crowded = json.value("crowded", false);
     scene.transport_mistake = SimulatedMistake(json.value("transport_mistake", 0));
     scene.mistake = SceneMistake(json.value("mistake", 0));
+    scene.then = then_named(json.value("then", std::string("end")));
     for (const nlohmann::json& entry : json.at("calls")) {
       const Collective collective = planned_collective(entry.at("call").get<std::string>());
       const Algorithm* algorithm = find_algorithm(collective, entry.at("algorithm").get<std::string>());
@@ -176,6 +205,7 @@ std::vector<Scene> simpler(const Scene& scene) {
       if (count < scene.calls[i].count) add([&](Scene& s) { s.calls[i].count = count; });
     add([&](Scene& s) { s.calls[i].in_place = false; });
   }
+  add([](Scene& s) { s.then = SceneThen::end; });
   add([](Scene& s) { s.channels = 1; });
   add([](Scene& s) { s.slots = 2; });
   add([](Scene& s) { s.short_probability = 0; });

@@ -58,7 +58,15 @@ enum class SceneMistake : uint8_t {
   doorbell_not_rung,     // who sleeps does not hear of the verdict
   heartbeat_forgotten,   // a rank's signs of life stop
   pause_not_noticed,     // a rank that was stopped itself takes the others' silence for theirs
-  result_not_finished    // the last element of a result is left as it was
+  result_not_finished,   // the last element of a result is left as it was
+  votes_not_awaited      // who should decide on the verdict with others' votes decides without them
+};
+
+// What survivors do where ranks have died.
+enum class SceneThen : uint8_t {
+  end,
+  shrink,  // they go on without them
+  replace  // newcomers take the numbers of the dead
 };
 
 struct Scene {
@@ -72,6 +80,7 @@ struct Scene {
   bool crowded = false;  // ranks yield rather than spin
   std::vector<SceneCall> calls;
   std::vector<SceneFault> faults;
+  SceneThen then = SceneThen::end;
   SimulatedMistake transport_mistake = SimulatedMistake::none;
   SceneMistake mistake = SceneMistake::none;
 };

@@ -1,21 +1,22 @@
-// The world: processes, their clocks and control links, the striking of faults, and the judgement.
+// The world: processes, their clocks, their calls, and the striking of faults.
 #include "simulation/world.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "algorithms/catalog.h"
-#include "bootstrap/liveness.h"
+#include "bootstrap/wire.h"
 #include "communicator/communicator.h"
 #include "simulation/allocation.h"
+#include "simulation/control_plane.h"
 #include "simulation/fiber.h"
+#include "simulation/judgement.h"
 #include "simulation/memory_of_call.h"
 
 namespace tutti {
@@ -23,21 +24,23 @@ namespace {
 
 class World;
 
-class RankClock final : public Clock {
+class ProcessClock final : public Clock {
  public:
-  RankClock(World& world, int rank) : world_(world), rank_(rank) {}
+  ProcessClock(World& world, int process) : world_(world), process_(process) {}
   TimeNs now() noexcept override;
   void yield() noexcept override {}  // time passes when it is asked for
   void sleep(pollfd* fds, size_t n, int timeout_ms) noexcept override;
 
  private:
   World& world_;
-  const int rank_;
+  const int process_;
 };
 
+// A rank's bootstrap in one session.
 class RankBootstrap final : public Bootstrap {
  public:
-  RankBootstrap(World& world, int rank, int size) : world_(world), rank_(rank), size_(size) {}
+  RankBootstrap(World& world, int session, int rank, int size)
+      : world_(world), session_(session), rank_(rank), size_(size) {}
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   const Key& key() const noexcept override { return key_; }
@@ -48,6 +51,7 @@ class RankBootstrap final : public Bootstrap {
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return verdict_; }
   void fail(Verdict verdict) noexcept override;
   void on_verdict(std::function<void()> wake) override { wake_ = std::move(wake); }
+  Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) override;
   void leave() noexcept override {}
 
   void publish(const Verdict* verdict, bool rings) {
@@ -58,18 +62,22 @@ class RankBootstrap final : public Bootstrap {
  private:
   [[noreturn]] static void refuse() { throw Error(Code::internal_error, "not simulated"); }
   World& world_;
-  const int rank_, size_;
+  const int session_, rank_, size_;
   const Key key_{};
   std::atomic<const Verdict*> verdict_{nullptr};
   std::function<void()> wake_;
 };
 
-// Passes everything on to the network's transport, which outlives it.
-class BorrowedTransport final : public Transport {
+// The network's transport as one session sees it: its ranks are some of the processes, its channels come after those of
+// the sessions before. Passes everything on; the network outlives it.
+class SessionTransport final : public Transport {
  public:
-  explicit BorrowedTransport(Transport& transport) : transport_(transport) {}
+  SessionTransport(Transport& transport, const std::vector<int>& processes, int first_channel)
+      : transport_(transport), processes_(processes), first_channel_(first_channel) {}
   std::string_view name() const noexcept override { return transport_.name(); }
-  Endpoint* endpoint(int peer, int channel) noexcept override { return transport_.endpoint(peer, channel); }
+  Endpoint* endpoint(int peer, int channel) noexcept override {
+    return transport_.endpoint(processes_[size_t(peer)], first_channel_ + channel);
+  }
   size_t message_bytes_max() const noexcept override { return transport_.message_bytes_max(); }
   void progress() noexcept override { transport_.progress(); }
   void arm() noexcept override { transport_.arm(); }
@@ -78,27 +86,34 @@ class BorrowedTransport final : public Transport {
 
  private:
   Transport& transport_;
+  const std::vector<int> processes_;
+  const int first_channel_;
 };
 
 class World {
  public:
   explicit World(const Scene& scene)
-      : scene_(scene), n_(scene.n), network_(options_of(scene)), struck_(scene.faults.size()), ranks_(size_t(n_)) {
-    for (const SceneCall& call : scene.calls) memory_.push_back(std::make_unique<MemoryOfCall>(call, n_, scene.seed));
-    for (int rank = 0; rank < n_; ++rank) names_.push_back(fmt::format("rank {}", rank));
-    for (int rank = 0; rank < n_; ++rank) make_process(rank);
-    for (int rank = 1; rank < n_; ++rank) open_link(rank, Liveness::parent_of(rank));
-    for (int rank = 0; rank < n_; ++rank) {
-      after(rank, EventKind::tick, 0, network_.random().between(0, state(rank).liveness->tick_interval_ns()));
-      resume_after(rank, network_.random().between(0, 2000));
+      : scene_(scene),
+        struck_(scene.faults.size()),
+        network_(options_of(scene)),
+        processes_(size_t(scene.n + stand_ins(scene))) {
+    for (int p = 0; p < int(processes_.size()); ++p) make_process(p);
+    for (int rank = 0; rank < scene.n; ++rank) names_.push_back(fmt::format("rank {}", rank));
+    std::vector<int> everyone;
+    for (int rank = 0; rank < scene.n; ++rank) everyone.push_back(rank);
+    const int first = make_session(everyone, -1);
+    begin(sessions_[size_t(first)]);
+    for (const int p : everyone) {
+      process(p).session = first;
+      resume_after(p, network_.random().between(0, 2000));
     }
     for (size_t i = 0; i < scene.faults.size(); ++i) struck_[i] = scene.faults[i].kind == SceneFaultKind::mismatch;
     for (size_t i = 0; i < scene.faults.size(); ++i)
-      after(scene.faults[i].rank, EventKind::fault, uint32_t(i), scene.faults[i].at);
+      network_.call(packed(EventKind::fault, 0, 0, uint32_t(i)), network_.now() + scene.faults[i].at);
   }
 
   WorldResult run() {
-    const TimeNs end = call_ns_max * TimeNs(scene_.calls.size() + 1);
+    const TimeNs end = call_ns_max * TimeNs(scene_.calls.size() + 1) * sessions_max;
     while (problem_.empty() && !finished()) {
       const std::optional<SimulatedEvent> event = network_.next();
       if (!event) {
@@ -110,75 +125,85 @@ class World {
       else if (event->rank >= 0) arrive(event->rank);
       else handle(event->argument);
     }
-    if (problem_.empty()) problem_ = judge();
-    WorldResult result{problem_, 0, 0, "", network_.now(), events_};
-    for (int rank = 0; rank < n_; ++rank) {
-      if (!survivor(rank)) continue;
-      ++result.survivors;
-      result.all_ok += state(rank).calls_ok == scene_.calls.size();
-      if (const Verdict* verdict = state(rank).liveness->verdict()) result.verdict = verdict->sentence;
-    }
-    return result;
+    if (problem_.empty()) problem_ = judged();
+    return result();
   }
 
   // --- What ranks' own code asks for, on their fibers.
 
   TimeNs now() const { return network_.now(); }
   const std::string& name_of(int rank) const { return names_[size_t(rank)]; }
-  void elapse(int rank, TimeNs ns) {
-    if (current_ != rank) return;  // on no fiber: while the world is made
-    resume_after(rank, ns);
-    switch_away(rank);
+  void elapse(int p, TimeNs ns) {
+    if (current_ != p) return;  // on no fiber: while the world is made
+    resume_after(p, ns);
+    switch_away(p);
   }
   // Who asks for the time again and again is spinning: let it pass in ever larger steps.
-  void spin(int rank) {
-    TimeNs& step = state(rank).spin_ns;
-    elapse(rank, step);
+  void spin(int p) {
+    TimeNs& step = process(p).spin_ns;
+    elapse(p, step);
     step = std::min(2 * step, 100 * ns_per_us);
   }
-  void sleep(int rank, pollfd* fds, size_t n, int timeout_ms) {
-    Process& process = state(rank);
-    process.spin_ns = spin_ns_first;
-    const bool ignores_deadline = scene_.mistake == SceneMistake::deadline_ignored && rank == odd_one();
+  void sleep(int p, pollfd* fds, size_t n, int timeout_ms) {
+    Process& one = process(p);
+    one.spin_ns = spin_ns_first;
+    const bool ignores_deadline = scene_.mistake == SceneMistake::deadline_ignored && p == odd_one();
     const TimeNs until = now() + timeout_ms * ns_per_ms;
-    elapse(rank, network_.random().between(0, 500));
-    while (!process.rung && ::poll(fds, nfds_t(n), 0) <= 0 && now() < until) {
-      process.asleep = true;
-      if (ignores_deadline) ++process.token;
-      else resume_after(rank, until - now());
-      switch_away(rank);
-      process.asleep = false;
+    elapse(p, network_.random().between(0, 500));
+    while (!one.rung && ::poll(fds, nfds_t(n), 0) <= 0 && now() < until) {
+      one.asleep = true;
+      if (ignores_deadline) ++one.token;
+      else resume_after(p, until - now());
+      switch_away(p);
+      one.asleep = false;
     }
-    if (process.came && !process.rung && now() >= until) problem_ = fmt::format("rank {} slept on though something came", rank);
-    process.came = process.rung = false;
+    if (one.came && !one.rung && now() >= until) problem_ = fmt::format("rank {} slept on though something came", p);
+    one.came = one.rung = false;
   }
-  void interrupted(int rank) {
-    if (scene_.short_probability > 0 && network_.random().chance(0.2)) elapse(rank, network_.random().between(1, 2000));
+  void interrupted(int p) {
+    if (scene_.short_probability > 0 && network_.random().chance(0.2)) elapse(p, network_.random().between(1, 2000));
   }
-  // As Control has it: who asks others to decide waits for them.
-  void fail(int rank, Verdict verdict) {
-    Liveness& liveness = *state(rank).liveness;
+  // As Control has them: who asks others to decide waits for them.
+  void fail(int session, int rank, Verdict verdict) {
+    ControlPlane& plane = *sessions_[size_t(session)].plane;
+    Liveness& liveness = plane.liveness(rank);
     liveness.fail(std::move(verdict), now());
-    act(rank);
-    const TimeNs until = now() + std::min(decision_wait_ns_max, WorldTimes::silence_ns / 2);
-    while (liveness.waits_for_decision() && now() < until) spin(rank);
-    liveness.decide();
-    act(rank);
+    plane.act(rank);
+    const TimeNs until = now() + WorldTimes::timeout_ns / 2;
+    while (liveness.waits_for_decision() && now() < until) spin(sessions_[size_t(session)].members[size_t(rank)]);
+    liveness.decide_alone();
+    plane.act(rank);
+  }
+  Bytes agree(int session, int rank, uint32_t number, Bytes wish, TimeNs deadline,
+              const std::function<Bytes(const Ballot&)>& make) {
+    ControlPlane& plane = *sessions_[size_t(session)].plane;
+    Liveness& liveness = plane.liveness(rank);
+    const int p = sessions_[size_t(session)].members[size_t(rank)];
+    process(p).spin_ns = spin_ns_first;
+    liveness.take_part(number, std::move(wish), now());
+    plane.act(rank);
+    for (; now() < deadline; spin(p)) {
+      if (const Bytes* value = liveness.decided(number)) return *value;
+      const std::optional<Ballot> ballot = liveness.ballot(number);
+      if (!ballot) continue;
+      Bytes value = make(*ballot);
+      interrupted(p);
+      const std::optional<Ballot> again = liveness.ballot(number);
+      if (again && again->members == ballot->members) liveness.decide(number, std::move(value), now());
+      plane.act(rank);
+    }
+    throw Error(Code::timeout, "the ranks that live did not agree in time");
   }
 
  private:
-  enum class EventKind : uint8_t { tick, control, resume, fault, wake_up };
-  struct Letter {
-    bool closes = false;
-    Bytes message;
-  };
-  // One rank's process.
+  enum class EventKind : uint8_t { control, resume, fault, wake_up };
   struct Process {
-    std::unique_ptr<RankClock> clock;
-    std::unique_ptr<Liveness> liveness;
-    RankBootstrap* bootstrap = nullptr;
-    std::unique_ptr<Communicator> communicator;
+    std::unique_ptr<ProcessClock> clock;
+    std::vector<std::unique_ptr<Communicator>> communicators;  // of the sessions it was in, the last one at work
+    RankBootstrap* bootstrap = nullptr;                        // of the last one
     std::unique_ptr<Fiber> fiber;
+    int session = -1;  // -1: it stands by
+    int rank = -1;     // there
     bool asleep = false;
     bool rung = false;
     bool came = false;          // something has, since it armed
@@ -186,27 +211,47 @@ class World {
     uint32_t token = 0;         // of the last resume that was asked for
     TimeNs spin_ns = spin_ns_first;
     bool slow = false;
-    TimeNs told_at = -1;  // of the verdict
-    size_t calls_ok = 0;
+    TimeNs told_at = -1;   // of its session's verdict
+    size_t calls_ok = 0;   // of its session
     bool ended = false;
-    std::map<int, std::deque<Letter>> inbox;  // of each peer, in order
-    std::map<int, TimeNs> last_letter_at;
+    bool gone_silently = false;
+  };
+  // One communicator, from joining on: the first, and those of survivors.
+  struct Session {
+    int number = 0;
+    int parent = -1;
+    std::vector<int> members;  // process of each rank; -1: a stand-in's place
+    TimeNs made_at = 0;
+    std::vector<char> arrived;
+    bool failed = false;  // nobody joins it any more
+    bool over = false;    // all have made all their calls
+    std::unique_ptr<ControlPlane> plane;
+    std::vector<std::unique_ptr<MemoryOfCall>> memory;
   };
   static constexpr TimeNs spin_ns_first = 1000;
+  static constexpr int sessions_max = 12;
+  static constexpr ControlTimes control_times = {WorldTimes::silence_ns, WorldTimes::control_latency_ns,
+                                                 WorldTimes::pause_ns / 8};
   // A call's deadline, what a wait may be late (sleeps end at whole milliseconds, pauses), and waiting for the control
   // plane to say who died.
   static constexpr TimeNs call_ns_max = WorldTimes::timeout_ns * 3 / 2 + 10 * ns_per_ms + WorldTimes::pause_ns;
   // From the verdict to the end of the call that it ends.
   static constexpr TimeNs reaction_ns_max = ns_per_ms;
 
-  Process& state(int rank) { return ranks_[size_t(rank)]; }
-  const Process& state(int rank) const { return ranks_[size_t(rank)]; }
-  int odd_one() const { return int(scene_.seed % uint64_t(n_)); }
+  Process& process(int p) { return processes_[size_t(p)]; }
+  const Process& process(int p) const { return processes_[size_t(p)]; }
+  Session& session_of(int p) { return sessions_[size_t(process(p).session)]; }
+  int odd_one() const { return int(scene_.seed % uint64_t(scene_.n)); }
+  static int stand_ins(const Scene& scene) {
+    if (scene.then != SceneThen::replace) return 0;
+    return int(std::ranges::count_if(scene.faults, [](const SceneFault& fault) { return ends_rank(fault.kind); }));
+  }
+  bool goes_on() const { return scene_.then != SceneThen::end; }
 
   SimulatedOptions options_of(const Scene& scene) {
     SimulatedOptions options;
-    options.n = scene.n;
-    options.channels = scene.channels + 1;
+    options.n = scene.n + stand_ins(scene);
+    options.channels = (scene.channels + 1) * (goes_on() ? sessions_max : 1);
     options.slots = scene.slots;
     options.message_bytes_max = scene.message_bytes_max;
     options.seed = scene.seed;
@@ -214,352 +259,432 @@ class World {
     options.delay_ns_max = scene.delay_ns_max;
     options.mistake = scene.transport_mistake;
     for (const SceneFault& fault : scene.faults) options.checksums |= fault.kind == SceneFaultKind::bit_flip;
-    options.interrupted = [this](int rank) { interrupted(rank); };
-    if (has_fault(SceneFaultKind::allocation)) options.entered = [this](int rank) { settle_allocation(rank); };
+    options.interrupted = [this](int p) { interrupted(p); };
+    if (has_fault(scene, SceneFaultKind::allocation)) options.entered = [this](int p) { settle_allocation(p); };
     return options;
   }
 
-  void make_process(int rank) {
-    Process& process = state(rank);
-    process.clock = std::make_unique<RankClock>(*this, rank);
-    process.liveness = std::make_unique<Liveness>(rank, n_, WorldTimes::silence_ns, 0);
-    auto bootstrap = std::make_unique<RankBootstrap>(*this, rank, n_);
-    process.bootstrap = bootstrap.get();
+  void make_process(int p) {
+    process(p).clock = std::make_unique<ProcessClock>(*this, p);
+    process(p).fiber = std::make_unique<Fiber>([this, p] { live(p); });
+  }
+
+  // --- Sessions.
+
+  int make_session(std::vector<int> members, int parent) {
+    Session& session = sessions_.emplace_back();
+    session.number = int(sessions_.size()) - 1;
+    session.parent = parent;
+    session.members = std::move(members);
+    session.made_at = now();
+    session.arrived.assign(session.members.size(), 0);
+    return session.number;
+  }
+  // All of its ranks are there.
+  void begin(Session& session) {
+    const int n = int(session.members.size()), number = session.number;
+    for (SceneCall call : scene_.calls) {
+      call.root %= n;
+      session.memory.push_back(std::make_unique<MemoryOfCall>(call, n, scene_.seed + uint64_t(number)));
+    }
+    for (int rank = 0; rank < n; ++rank) make_communicator(session, rank);
+    ControlPlane::Surroundings around;
+    around.now = [this] { return now(); };
+    around.after = [this, number](int rank, ControlPlane::Event event, uint32_t detail, TimeNs delay) {
+      network_.call(packed(EventKind::control, number, rank, uint32_t(event) << 24 | detail), now() + delay);
+    };
+    around.fate = [this, number](int rank) { return fate(sessions_[size_t(number)].members[size_t(rank)]); };
+    around.told = [this, number](int rank) { publish(sessions_[size_t(number)], rank); };
+    around.random = &network_.random();
+    session.plane = std::make_unique<ControlPlane>(n, control_times, std::move(around), scene_.mistake, odd_one() % n);
+    // Who has ended since it came is seen by the others at once.
+    for (int rank = 0; rank < n; ++rank)
+      if (fate(session.members[size_t(rank)]) == Fate::ended) session.plane->end(rank);
+  }
+  void make_communicator(Session& session, int rank) {
+    const int p = session.members[size_t(rank)], n = int(session.members.size());
+    const int first_channel = session.number * (scene_.channels + 1);
+    auto bootstrap = std::make_unique<RankBootstrap>(*this, session.number, rank, n);
+    process(p).bootstrap = bootstrap.get();
+    process(p).rank = rank;
+    process(p).session = session.number;
+    process(p).told_at = -1;
+    process(p).calls_ok = 0;
     Communicator::Given given;
     given.channels = scene_.channels;
     given.patience = patience_policy(scene_.crowded, 20 * ns_per_us);
-    given.patience.clock = process.clock.get();
+    given.patience.clock = process(p).clock.get();
     given.patience.yield_ns = 20 * ns_per_us;
-    given.point_to_point = n_ <= 64;
-    given.links.clock = process.clock.get();
+    given.point_to_point = n <= 64;
+    given.links.clock = process(p).clock.get();
     given.links.grace_ns = std::min(given.links.grace_ns, WorldTimes::timeout_ns / 2);
     given.links.message_bytes_max = scene_.message_bytes_max;
-    given.links.names.assign(size_t(n_), "simulated");
-    given.links.transports.push_back(std::make_unique<BorrowedTransport>(network_.transport(rank)));
+    given.links.names.assign(size_t(n), "simulated");
+    given.links.transports.push_back(
+        std::make_unique<SessionTransport>(network_.transport(p), session.members, first_channel));
     for (int channel = 0; channel <= scene_.channels; ++channel)
-      for (int peer = 0; peer < n_; ++peer)
-        given.links.endpoints.push_back(network_.transport(rank).endpoint(peer, channel));
-    for (int peer = 0; peer < n_; ++peer) given.host_of.push_back(peer / 3);
-    given.costs.n = n_;
+      for (int peer = 0; peer < n; ++peer)
+        given.links.endpoints.push_back(given.links.transports[0]->endpoint(peer, channel));
+    for (int peer = 0; peer < n; ++peer) given.host_of.push_back(peer / 3);
+    given.costs.n = n;
     given.costs.classes.resize(1);
-    given.costs.link_class.assign(size_t(n_) * size_t(n_), 0);
+    given.costs.link_class.assign(size_t(n) * size_t(n), 0);
     CommunicatorOptions options;
     options.timeout_ms = WorldTimes::timeout_ms;
-    process.communicator = Communicator::over(std::move(bootstrap), std::move(given), options);
-    process.fiber = std::make_unique<Fiber>([this, rank] { live(rank); });
+    process(p).communicators.push_back(Communicator::over(std::move(bootstrap), std::move(given), options));
   }
 
-  // --- A rank's life, on its fiber.
-  void live(int rank) {
-    Process& process = state(rank);
-    for (size_t i = 0; i < memory_.size() && problem_.empty(); ++i) {
-      MemoryOfCall& memory = *memory_[i];
-      Request request = memory.request(rank, has_fault(SceneFaultKind::mismatch, rank));
-      const Planner::Named named = process.communicator->named_algorithm(memory.call().algorithm, request);
+  // --- A process's life, on its fiber.
+  void live(int p) {
+    for (;;) {
+      const bool all_ok = make_calls(p);
+      if (!goes_on() || !problem_.empty() || (all_ok && all_end_well(p)) || !regroup(p)) break;
+    }
+    process(p).ended = true;
+  }
+
+  bool make_calls(int p) {
+    Session& session = session_of(p);
+    const int rank = process(p).rank;
+    for (size_t i = 0; i < session.memory.size() && problem_.empty(); ++i) {
+      MemoryOfCall& memory = *session.memory[i];
+      Communicator& communicator = *process(p).communicators.back();
+      Request request = memory.request(rank, has_fault(scene_, SceneFaultKind::mismatch, p));
+      const Planner::Named named = communicator.named_algorithm(memory.call().algorithm, request);
       request.algorithm = named.algorithm;
       request.terms.algorithm = named.number;
       const TimeNs begun_at = now();
-      process.spin_ns = spin_ns_first;
-      if (has_fault(SceneFaultKind::allocation, rank) && i + 1 == memory_.size())
+      process(p).spin_ns = spin_ns_first;
+      if (has_fault(scene_, SceneFaultKind::allocation, p) && i + 1 == session.memory.size())
         fail_allocation(int(network_.random().below(12)));
-      const Code code = process.communicator->run(request);
-      settle_allocation(rank);
-      end_call(rank, i, code, begun_at);
-      if (code != Code::success) break;
+      const Code code = communicator.run(request);
+      settle_allocation(p);
+      end_call(p, i, code, begun_at);
+      if (code != Code::success) return false;
       // The caller uses its buffers again.
       memory.spoil(rank);
-      elapse(rank, network_.random().between(0, 3000));
+      elapse(p, network_.random().between(0, 3000));
     }
-    process.ended = true;
+    return true;
   }
 
-  void end_call(int rank, size_t index, Code code, TimeNs begun_at) {
-    Process& process = state(rank);
+  void end_call(int p, size_t index, Code code, TimeNs begun_at) {
+    Process& one = process(p);
+    MemoryOfCall& memory = *session_of(p).memory[index];
     const TimeNs took = now() - begun_at;
-    if (took > call_ns_max) problem_ = fmt::format("rank {} was in call {} for {} ms", rank, index, took / ns_per_ms);
-    const bool kept_up = !process.slow && !has_fault(SceneFaultKind::pause, rank);
-    if (process.told_at >= 0 && kept_up && now() - std::max(process.told_at, begun_at) > reaction_ns_max)
-      problem_ = fmt::format("rank {} came back {} us after it was told of the verdict", rank,
-                             (now() - process.told_at) / ns_per_us);
+    if (took > call_ns_max) problem_ = fmt::format("rank {} was in call {} for {} ms", p, index, took / ns_per_ms);
+    const bool kept_up = !one.slow && !has_fault(scene_, SceneFaultKind::pause, p);
+    if (one.told_at >= 0 && kept_up && now() - std::max(one.told_at, begun_at) > reaction_ns_max)
+      problem_ = fmt::format("rank {} came back {} us after it was told of the verdict", p, (now() - one.told_at) / ns_per_us);
     if (code == Code::success) {
-      ++process.calls_ok;
-      if (scene_.mistake == SceneMistake::result_not_finished && rank == odd_one()) memory_[index]->mar(rank);
-      const std::string wrong = memory_[index]->wrong(rank);
-      if (!wrong.empty()) problem_ = fmt::format("rank {}: call {} was ok but {}", rank, index, wrong);
+      ++one.calls_ok;
+      if (scene_.mistake == SceneMistake::result_not_finished && p == odd_one()) memory.mar(one.rank);
+      const std::string wrong = memory.wrong(one.rank);
+      if (!wrong.empty()) problem_ = fmt::format("rank {}: call {} was ok but {}", p, index, wrong);
       return;
     }
-    const Verdict* const verdict = process.communicator->failure();
-    if (verdict == nullptr) problem_ = fmt::format("rank {} failed without a verdict", rank);
+    const Verdict* const verdict = one.communicators.back()->failure();
+    if (verdict == nullptr) problem_ = fmt::format("rank {} failed without a verdict", p);
     else if (verdict->code != code)
-      problem_ = fmt::format("rank {}: call {} returned {}, its verdict is {}", rank, index, int(code), verdict->sentence);
+      problem_ = fmt::format("rank {}: call {} returned {}, its verdict is {}", p, index, int(code), verdict->sentence);
+  }
+
+  // Waits until all others have made all their calls too; false: one of them will not.
+  bool all_end_well(int p) {
+    Session& session = session_of(p);
+    const auto done = [&](int member) {
+      return fate(member) == Fate::lives && process(member).session == session.number &&
+             process(member).calls_ok == session.memory.size();
+    };
+    while (!session.over && session.plane->liveness(process(p).rank).verdict() == nullptr && problem_.empty()) {
+      session.over = std::ranges::all_of(session.members, done);
+      if (!session.over) elapse(p, 100 * ns_per_us);
+    }
+    return session.over;
+  }
+
+  // --- Going on after a failure, as the communicator's regrouping does: agreeing on who lives is real, joining is not.
+
+  bool regroup(int p) {
+    const int old = process(p).session;
+    for (uint32_t number = 1; problem_.empty(); ++number) {
+      try {
+        const Bytes agreed = process(p).bootstrap->agree(number, {}, now() + 2 * WorldTimes::timeout_ns, [&](const Ballot& ballot) {
+          ByteWriter writer;
+          writer.u32(uint32_t(make_session(next_members(sessions_[size_t(old)], ballot.members), old)));
+          return writer.take();
+        });
+        if (join(p, sessions_[ByteReader(agreed).u32()])) return true;
+      } catch (const Error& error) {
+        problem_ = fmt::format("rank {} could not regroup: {}", p, error.what());
+      }
+      if (int(sessions_.size()) >= sessions_max) problem_ = fmt::format("rank {} has tried to regroup {} times", p, number);
+    }
+    return false;
+  }
+  // Survivors keep their numbers where stand-ins take the others'.
+  std::vector<int> next_members(const Session& old, const std::vector<int>& living) const {
+    std::vector<int> members;
+    for (const int rank : living) members.push_back(old.members[size_t(rank)]);
+    if (stand_ins_left() < int(old.members.size() - living.size())) return members;
+    members.assign(old.members.size(), -1);
+    for (const int rank : living) members[size_t(rank)] = old.members[size_t(rank)];
+    return members;
+  }
+  int stand_ins_left() const {
+    int left = 0;
+    for (int p = scene_.n; p < int(processes_.size()); ++p) left += process(p).session == -1;
+    return left;
+  }
+  // Returns when all are there; false: one of them will not come.
+  bool join(int p, Session& session) {
+    const auto place = std::ranges::find(session.members, p);
+    if (place == session.members.end()) {
+      problem_ = fmt::format("rank {} lives and was left behind", p);
+      return false;
+    }
+    session.arrived[size_t(place - session.members.begin())] = 1;
+    call_stand_ins(session);
+    return wait_for_all(p, session);
+  }
+  bool wait_for_all(int p, Session& session) {
+    for (process(p).spin_ns = spin_ns_first; !session.failed && session.plane == nullptr && problem_.empty(); spin(p)) {
+      if (std::ranges::all_of(session.arrived, [](char came) { return came != 0; })) begin(session);
+      else if (now() - session.made_at > 2 * WorldTimes::silence_ns) session.failed = true;
+    }
+    return session.plane != nullptr;
+  }
+  void call_stand_ins(Session& session) {
+    for (size_t rank = 0; rank < session.members.size(); ++rank) {
+      if (session.members[rank] >= 0) continue;
+      int p = scene_.n;
+      while (process(p).session != -1) ++p;
+      session.members[rank] = p;
+      process(p).session = session.number;
+      process(p).rank = int(rank);
+      process(p).ended = false;
+      process(p).fiber = std::make_unique<Fiber>([this, p] { stand_in(p); });
+      resume_after(p, network_.random().between(0, 500 * ns_per_us));
+    }
+  }
+  void stand_in(int p) {
+    Session& session = session_of(p);
+    session.arrived[size_t(process(p).rank)] = 1;
+    if (wait_for_all(p, session)) live(p);
+    else process(p).session = -1;  // it stands by again
+    process(p).ended = true;
   }
 
   // --- Fibers.
-  void resume_after(int rank, TimeNs ns) {
-    const bool late = state(rank).slow && network_.random().chance(0.3);
-    after(rank, EventKind::resume, ++state(rank).token, ns + (late ? network_.random().between(0, 100 * ns_per_us) : 0));
+  void resume_after(int p, TimeNs ns) {
+    const bool late = process(p).slow && network_.random().chance(0.3);
+    const TimeNs delay = ns + (late ? network_.random().between(0, 100 * ns_per_us) : 0);
+    network_.call(packed(EventKind::resume, 0, p, ++process(p).token), now() + delay);
   }
-  void switch_away(int rank) {
-    settle_allocation(rank);
+  void switch_away(int p) {
+    settle_allocation(p);
     current_ = -1;
-    state(rank).fiber->wait();
-    current_ = rank;
+    process(p).fiber->wait();
+    current_ = p;
   }
-  void proceed(int rank) {
-    Process& process = state(rank);
-    if (process.fiber->ended() || network_.dead(rank)) return;
-    if (network_.stopped(rank)) {
-      process.wants_to_run = true;
+  void proceed(int p) {
+    Process& one = process(p);
+    if (one.fiber->ended() || network_.dead(p)) return;
+    if (network_.stopped(p)) {
+      one.wants_to_run = true;
       return;
     }
-    current_ = rank;
-    process.fiber->run();
+    current_ = p;
+    one.fiber->run();
     current_ = -1;
   }
   // Something has arrived for a rank, or a link has news for it.
-  void arrive(int rank) {
-    Process& process = state(rank);
-    if (!network_.armed(rank)) return;
-    process.came = true;
-    if (scene_.transport_mistake == SimulatedMistake::ring_lost && !process.asleep) return;
-    process.rung = true;
-    if (process.asleep) proceed(rank);
+  void arrive(int p) {
+    Process& one = process(p);
+    if (!network_.armed(p)) return;
+    one.came = true;
+    if (scene_.transport_mistake == SimulatedMistake::ring_lost && !one.asleep) return;
+    one.rung = true;
+    if (one.asleep) proceed(p);
   }
 
   // --- Events of the driver, in 64 bits.
-  void after(int rank, EventKind kind, uint32_t detail, TimeNs delay) {
-    network_.call(uint64_t(kind) << 56 | uint64_t(rank) << 32 | detail, network_.now() + delay);
+  static uint64_t packed(EventKind kind, int session, int rank, uint32_t detail) {
+    return uint64_t(kind) << 56 | uint64_t(session) << 48 | uint64_t(rank) << 32 | detail;
   }
   void handle(uint64_t argument) {
     const auto kind = EventKind(argument >> 56);
-    const int rank = int(argument >> 32 & 0xffffff);
+    const int session = int(argument >> 48 & 0xff), rank = int(argument >> 32 & 0xffff);
     const auto detail = uint32_t(argument);
-    Process& process = state(rank);
-    if (kind == EventKind::fault) return strike(detail);
-    if (kind == EventKind::wake_up) {
-      network_.resume(rank);
-      if (std::exchange(process.wants_to_run, false)) proceed(rank);
-      return;
-    }
-    if (network_.dead(rank)) return;
-    if (kind == EventKind::resume) {
-      if (detail == process.token) proceed(rank);
-      return;
-    }
-    // A stopped process finds everything in its sockets when it goes on, in the order of sending.
-    const bool unaware = scene_.mistake == SceneMistake::pause_not_noticed && kind == EventKind::tick;
-    if (network_.stopped(rank) && !unaware) return after(rank, kind, detail, WorldTimes::pause_ns / 8);
-    if (kind == EventKind::tick) {
-      process.liveness->tick(now());
-      after(rank, EventKind::tick, 0, process.liveness->tick_interval_ns());
-    } else {
-      deliver(rank, int(detail));
-    }
-    act(rank);
-  }
-
-  // --- Control links.
-  void open_link(int a, int b) {
-    state(a).liveness->link_opened(b, now());
-    state(b).liveness->link_opened(a, now());
-    act(a);
-    act(b);
-  }
-  void post(int from, int to, Letter letter) {
-    const bool sign_of_life = !letter.closes && Liveness::is_alive(letter.message);
-    if (from == odd_one() && scene_.mistake == SceneMistake::heartbeat_forgotten && sign_of_life) return;
-    if (from == odd_one() && scene_.mistake == SceneMistake::verdict_not_flooded && !letter.closes && !sign_of_life) return;
-    TimeNs& last = state(to).last_letter_at[from];
-    const TimeNs latency = WorldTimes::control_latency_ns;
-    last = std::max(last + 1, now() + latency + network_.random().between(0, latency));
-    state(to).inbox[from].push_back(std::move(letter));
-    after(to, EventKind::control, uint32_t(from), last - now());
-  }
-  void deliver(int rank, int from) {
-    Process& process = state(rank);
-    const Letter letter = std::move(process.inbox[from].front());
-    process.inbox[from].pop_front();
-    if (letter.closes) process.liveness->link_closed(mistaken_for(rank, from), now());
-    else process.liveness->message(from, letter.message, now());
-  }
-  int mistaken_for(int rank, int peer) const {
-    if (scene_.mistake != SceneMistake::wrong_verdict) return peer;
-    for (int other = 0; other < n_; ++other)
-      if (other != peer && state(rank).liveness->linked(other)) return other;
-    return peer;
-  }
-  void act(int rank) {
-    Process& process = state(rank);
-    for (const Liveness::Action& action : process.liveness->take_actions()) {
-      switch (action.kind) {
-        case Liveness::Action::Kind::send: post(rank, action.peer, {false, action.message}); break;
-        case Liveness::Action::Kind::close: post(rank, action.peer, {true, {}}); break;
-        case Liveness::Action::Kind::dial: problem_ = fmt::format("rank {} dials though nobody left", rank); break;
-        case Liveness::Action::Kind::publish: publish(rank); break;
-      }
+    switch (kind) {
+      case EventKind::fault: return strike(detail);
+      case EventKind::control:
+        return sessions_[size_t(session)].plane->handle(rank, ControlPlane::Event(detail >> 24), detail & 0xffffff);
+      case EventKind::wake_up:
+        network_.resume(rank);
+        if (std::exchange(process(rank).wants_to_run, false)) proceed(rank);
+        return;
+      case EventKind::resume:
+        if (detail == process(rank).token) proceed(rank);
+        return;
     }
   }
-  void publish(int rank) {
-    Process& process = state(rank);
-    const bool rings = scene_.mistake != SceneMistake::doorbell_not_rung || rank != odd_one();
-    process.told_at = now();
-    process.bootstrap->publish(process.liveness->verdict(), rings);
+  void publish(Session& session, int rank) {
+    const int p = session.members[size_t(rank)];
+    Process& one = process(p);
+    if (one.session != session.number) return;  // it has gone on
+    const bool rings = scene_.mistake != SceneMistake::doorbell_not_rung || p != odd_one();
+    one.told_at = now();
+    one.bootstrap->publish(session.plane->liveness(rank).verdict(), rings);
     // Its doorbell is a descriptor that sleep() looks at.
-    if (process.asleep && rings) resume_after(rank, 0);
+    if (one.asleep && rings) resume_after(p, 0);
   }
 
   // --- Faults.
-  bool has_fault(SceneFaultKind kind, int rank) const {
-    return std::any_of(scene_.faults.begin(), scene_.faults.end(),
-                       [&](const SceneFault& fault) { return fault.kind == kind && fault.rank == rank; });
-  }
-  bool has_fault(SceneFaultKind kind) const {
-    return std::any_of(scene_.faults.begin(), scene_.faults.end(),
-                       [&](const SceneFault& fault) { return fault.kind == kind; });
-  }
-  static bool ends_rank(SceneFaultKind kind) {
-    return kind == SceneFaultKind::death || kind == SceneFaultKind::silent_death || kind == SceneFaultKind::stop;
+  Fate fate(int p) const {
+    if (network_.dead(p)) return process(p).gone_silently ? Fate::lost : Fate::ended;
+    return network_.stopped(p) ? Fate::stopped : Fate::lives;
   }
   // Memory is there again; the fault has struck if some was missing.
-  void settle_allocation(int rank) {
+  void settle_allocation(int p) {
     if (!allow_allocations()) return;
     for (size_t i = 0; i < scene_.faults.size(); ++i)
-      if (scene_.faults[i].kind == SceneFaultKind::allocation && scene_.faults[i].rank == rank) struck_[i] = true;
+      if (scene_.faults[i].kind == SceneFaultKind::allocation && scene_.faults[i].rank == p) struck_[i] = true;
   }
   void strike(size_t index) {
     const SceneFault& fault = scene_.faults[index];
-    const int rank = fault.rank;
+    const int p = fault.rank;
     if (fault.kind != SceneFaultKind::allocation) struck_[index] = true;
     switch (fault.kind) {
       case SceneFaultKind::mismatch:
       case SceneFaultKind::allocation: break;
       case SceneFaultKind::death:
-        network_.kill(rank, network_.random().between(0, 50'000));
-        for (int peer = 0; peer < n_; ++peer)
-          if (peer != rank && state(rank).liveness->linked(peer)) post(rank, peer, {true, {}});
-        break;
-      case SceneFaultKind::silent_death: network_.kill(rank, -1); break;
-      case SceneFaultKind::stop: network_.stop(rank); break;
+      case SceneFaultKind::silent_death: kill(p, fault.kind == SceneFaultKind::silent_death); break;
+      case SceneFaultKind::stop: network_.stop(p); break;
       case SceneFaultKind::pause:
-        network_.stop(rank);
-        after(rank, EventKind::wake_up, 0, WorldTimes::pause_ns);
+        if (network_.stopped(p)) break;
+        network_.stop(p);
+        network_.call(packed(EventKind::wake_up, 0, p, 0), now() + WorldTimes::pause_ns);
         break;
-      case SceneFaultKind::slow: state(rank).slow = true; break;
-      case SceneFaultKind::link_cut: network_.cut(rank, fault.peer, true, network_.random().between(0, 50'000)); break;
-      case SceneFaultKind::link_lost: network_.cut(rank, fault.peer, true, -1); break;
-      case SceneFaultKind::one_way_loss: network_.cut(rank, fault.peer, false, -1); break;
-      case SceneFaultKind::delay: network_.disturb(rank, fault.peer, {.delay_ns_max = 300 * ns_per_us}); break;
-      case SceneFaultKind::duplicate: network_.disturb(rank, fault.peer, {.duplicate = 0.3}); break;
-      case SceneFaultKind::reorder: network_.disturb(rank, fault.peer, {.reorder = 0.3, .delay_ns_max = 5000}); break;
-      case SceneFaultKind::bit_flip: network_.disturb(rank, fault.peer, {.flip = 0.1}); break;
+      case SceneFaultKind::slow: process(p).slow = true; break;
+      case SceneFaultKind::link_cut: network_.cut(p, fault.peer, true, network_.random().between(0, 50'000)); break;
+      case SceneFaultKind::link_lost: network_.cut(p, fault.peer, true, -1); break;
+      case SceneFaultKind::one_way_loss: network_.cut(p, fault.peer, false, -1); break;
+      case SceneFaultKind::delay: network_.disturb(p, fault.peer, {.delay_ns_max = 300 * ns_per_us}); break;
+      case SceneFaultKind::duplicate: network_.disturb(p, fault.peer, {.duplicate = 0.3}); break;
+      case SceneFaultKind::reorder: network_.disturb(p, fault.peer, {.reorder = 0.3, .delay_ns_max = 5000}); break;
+      case SceneFaultKind::bit_flip: network_.disturb(p, fault.peer, {.flip = 0.1}); break;
+    }
+  }
+  void kill(int p, bool silently) {
+    process(p).gone_silently = silently;
+    network_.kill(p, silently ? -1 : network_.random().between(0, 50'000));
+    const bool in_the_middle = network_.random().chance(0.5);
+    for (Session& session : sessions_) {
+      const auto place = std::ranges::find(session.members, p);
+      if (session.plane == nullptr || place == session.members.end()) continue;
+      const int rank = int(place - session.members.begin());
+      if (in_the_middle) session.plane->lose_last_words(rank);
+      if (!silently) session.plane->end(rank);
     }
   }
 
   // --- The end.
-  bool ends_somebody(int rank) const {
+  bool survives(int p) const {
     for (size_t i = 0; i < scene_.faults.size(); ++i)
-      if (struck_[i] && ends_rank(scene_.faults[i].kind) && scene_.faults[i].rank == rank) return true;
-    return false;
+      if (struck_[i] && ends_rank(scene_.faults[i].kind) && scene_.faults[i].rank == p) return false;
+    return true;
   }
-  bool survivor(int rank) const { return !ends_somebody(rank); }
-  bool somebody_ended() const {
-    for (int rank = 0; rank < n_; ++rank)
-      if (!survivor(rank)) return true;
-    return false;
-  }
+  // Ranks that count at the end: survivors, and stand-ins that were called.
+  bool counts(int p) const { return survives(p) && process(p).session >= 0; }
   bool finished() const {
-    const bool some_death = somebody_ended();
-    bool some_verdict = some_death;
-    for (int rank = 0; rank < n_; ++rank) some_verdict |= survivor(rank) && state(rank).liveness->verdict() != nullptr;
-    for (int rank = 0; rank < n_; ++rank) {
-      if (!survivor(rank)) continue;
+    bool some_verdict = false;
+    for (int p = 0; p < int(processes_.size()); ++p) some_verdict |= !survives(p) || (counts(p) && verdict_of(p) != nullptr);
+    for (int p = 0; p < int(processes_.size()); ++p) {
+      if (!counts(p)) continue;
       // Whoever was ok learns of the fault as well.
-      if (!state(rank).ended || (some_verdict && state(rank).liveness->verdict() == nullptr)) return false;
+      if (!process(p).ended || (!goes_on() && some_verdict && verdict_of(p) == nullptr)) return false;
     }
     return true;
   }
-
-  // Whether a fault may end a call at all.
-  static bool ends_calls(SceneFaultKind kind) {
-    return ends_rank(kind) || kind == SceneFaultKind::mismatch || kind == SceneFaultKind::link_cut ||
-           kind == SceneFaultKind::link_lost || kind == SceneFaultKind::one_way_loss ||
-           kind == SceneFaultKind::bit_flip || kind == SceneFaultKind::allocation;
-  }
-  // Whether the verdict is true of some fault that has struck.
-  bool is_true(const Verdict& verdict) const {
-    for (size_t i = 0; i < scene_.faults.size(); ++i) {
-      const SceneFault& fault = scene_.faults[i];
-      if (!struck_[i] || !ends_calls(fault.kind)) continue;
-      const auto says = [&](int rank) { return names(verdict.sentence, rank); };
-      if (ends_rank(fault.kind) && verdict.code == Code::remote_error && verdict.rank == fault.rank) return true;
-      if (fault.kind == SceneFaultKind::mismatch && verdict.code == Code::mismatch && verdict.rank == -1) return true;
-      if (fault.kind == SceneFaultKind::allocation && verdict.rank == -1 && says(fault.rank)) return true;
-      const bool of_link = fault.kind == SceneFaultKind::link_cut || fault.kind == SceneFaultKind::bit_flip;
-      if (of_link && verdict.rank == -1 && says(fault.rank) && says(fault.peer)) return true;
-      // Where messages get lost without a word, only the deadline tells, and it blames nobody.
-      const bool lossy = fault.kind == SceneFaultKind::link_lost || fault.kind == SceneFaultKind::one_way_loss;
-      if (lossy && verdict.code == Code::timeout && verdict.rank == -1) return true;
-    }
-    return false;
-  }
-  // "rank 1", not as the beginning of "rank 12".
-  static bool names(const std::string& sentence, int rank) {
-    const std::string name = fmt::format("rank {}", rank);
-    for (size_t at = sentence.find(name); at != std::string::npos; at = sentence.find(name, at + 1)) {
-      const size_t next = at + name.size();
-      if (next == sentence.size() || sentence[next] < '0' || sentence[next] > '9') return true;
-    }
-    return false;
+  const Verdict* verdict_of(int p) const {
+    const Session& session = sessions_[size_t(process(p).session)];
+    return session.plane == nullptr ? nullptr : session.plane->liveness(process(p).rank).verdict();
   }
 
-  std::string judge() const {
-    const Verdict* first = nullptr;
+  std::string judged() const {
+    for (const Session& session : sessions_)
+      if (std::string wrong = judge(scene_, struck_, ending_of(session)); !wrong.empty()) return wrong;
+    const SessionEnding last = ending_of(sessions_[size_t(last_session())]);
     bool all_ok = true;
-    for (int rank = 0; rank < n_; ++rank) {
-      const Process& process = state(rank);
-      all_ok &= process.calls_ok == memory_.size();
-      if (!survivor(rank)) continue;
-      const Verdict* verdict = process.liveness->verdict();
-      if (verdict == nullptr) {
-        if (somebody_ended()) return fmt::format("rank {} has no verdict", rank);
-        if (process.calls_ok < memory_.size()) return fmt::format("rank {} was neither ok nor told why", rank);
-        continue;
-      }
-      if (!is_true(*verdict)) return fmt::format("rank {} blames wrongly: {}", rank, verdict->sentence);
-      if (first == nullptr) first = verdict;
-      if (verdict->sentence != first->sentence)
-        return fmt::format("rank {} says \"{}\", another \"{}\"", rank, verdict->sentence, first->sentence);
+    for (const SessionRank& rank : last.ranks) all_ok &= rank.all_ok;
+    if (goes_on()) {
+      for (int p = 0; p < int(processes_.size()); ++p)
+        if (counts(p) && (process(p).session != last_session() || process(p).calls_ok != scene_.calls.size()))
+          return fmt::format("rank {} lives, but did not go on with the others to the end", p);
     }
-    for (const SceneFault& fault : scene_.faults)
-      if (fault.kind == SceneFaultKind::mismatch && first == nullptr) return "calls differ, and all were ok";
-    const bool lossy = has_fault(SceneFaultKind::link_lost) || has_fault(SceneFaultKind::one_way_loss);
-    if (first == nullptr && all_ok && !lossy && network_.messages_left() > 0)
+    const bool lossy = has_fault(scene_, SceneFaultKind::link_lost) || has_fault(scene_, SceneFaultKind::one_way_loss);
+    if (sessions_.size() == 1 && all_ok && last.verdicts == 0 && !lossy && network_.messages_left() > 0)
       return fmt::format("{} messages are left that nobody took", network_.messages_left());
     return "";
   }
+  int last_session() const {
+    int last = 0;
+    for (const Session& session : sessions_)
+      if (session.plane != nullptr) last = session.number;
+    return last;
+  }
+  SessionEnding ending_of(const Session& session) const {
+    SessionEnding ending;
+    if (session.plane == nullptr) return ending;
+    ending.over = session.over;
+    for (size_t rank = 0; rank < session.members.size(); ++rank) {
+      const int p = session.members[rank];
+      const bool is_last = process(p).session == session.number;
+      const Verdict* verdict = session.plane->liveness(int(rank)).verdict();
+      ending.verdicts += verdict != nullptr;
+      ending.ranks.push_back({p, survives(p), is_last && process(p).calls_ok == session.memory.size(), !is_last, verdict});
+    }
+    return ending;
+  }
+  WorldResult result() const {
+    WorldResult result{problem_, 0, 0, "", network_.now(), events_, last_session()};
+    for (int p = 0; p < int(processes_.size()); ++p) {
+      if (!counts(p)) continue;
+      ++result.survivors;
+      result.all_ok += process(p).calls_ok == scene_.calls.size();
+    }
+    for (const Session& session : sessions_)
+      for (const SessionRank& rank : ending_of(session).ranks)
+        if (rank.survives && rank.verdict != nullptr) result.verdict = rank.verdict->sentence;
+    return result;
+  }
 
   const Scene& scene_;
-  const int n_;
-  SimulatedNetwork network_;
-  std::vector<std::unique_ptr<MemoryOfCall>> memory_;
-  std::vector<std::string> names_;
+  std::vector<std::string> names_;  // of ranks
   std::vector<char> struck_;
-  std::vector<Process> ranks_;
+  SimulatedNetwork network_;
+  std::deque<Session> sessions_;  // they stay where they are
+  std::vector<Process> processes_;
   int current_ = -1;
   size_t events_ = 0;
   std::string problem_;
 };
 
-TimeNs RankClock::now() noexcept {
-  world_.spin(rank_);
+TimeNs ProcessClock::now() noexcept {
+  world_.spin(process_);
   return world_.now();
 }
 
-void RankClock::sleep(pollfd* fds, size_t n, int timeout_ms) noexcept { world_.sleep(rank_, fds, n, timeout_ms); }
+void ProcessClock::sleep(pollfd* fds, size_t n, int timeout_ms) noexcept { world_.sleep(process_, fds, n, timeout_ms); }
 
 const std::string& RankBootstrap::describe(int rank) const noexcept { return world_.name_of(rank); }
 
-void RankBootstrap::fail(Verdict verdict) noexcept { world_.fail(rank_, std::move(verdict)); }
+void RankBootstrap::fail(Verdict verdict) noexcept { world_.fail(session_, rank_, std::move(verdict)); }
+
+Bytes RankBootstrap::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) {
+  return world_.agree(session_, rank_, number, std::move(wish), deadline, make);
+}
 
 }  // namespace
 

@@ -2,6 +2,9 @@
 // the faults of a scene. Each rank is a fiber that makes its calls one after the other, as a program would; all run on
 // one thread, in an order that one seed decides.
 //
+// A scene may go on: who survives agrees on who lives, and calls again on a communicator of fewer ranks, or of as many
+// with newcomers in the place of the dead.
+//
 // What must hold of every run: a call that is ok has the right result; every call ends by its deadline; whoever is blamed
 // is guilty; where nobody is, all calls are ok; survivors end alike; who sleeps is woken; nothing is left over.
 #pragma once
@@ -20,6 +23,7 @@ struct WorldResult {
   std::string verdict;      // a survivor's, or ""
   TimeNs ended_at = 0;      // virtual
   size_t events = 0;
+  int regroupings = 0;  // how often survivors went on with a communicator of their own
 };
 
 // Silence, deadlines and delays of control messages in worlds.

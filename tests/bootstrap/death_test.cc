@@ -100,6 +100,34 @@ TEST(Death, EachKilledRankIsNamedByEverySurvivorWithin250Ms) {
   EXPECT_LT(slowest_ns, 250 * ns_per_ms);
 }
 
+// Two or three processes killed in one moment, the top of the tree and whole branches among them: what each survivor says
+// is the same, and names one of them. The others stay until all have heard, as ranks that go on do.
+TEST(Death, SeveralKilledAtOnceGiveOneVerdict) {
+  TimeNs slowest_ns = 0;
+  const std::vector<std::vector<int>> all_victims = {{0, 1}, {0, 2}, {1, 2}, {3, 7}, {1, 3}, {0, 7}, {2, 6}, {4, 5},
+                                                     {0, 1, 2}, {1, 3, 7}, {0, 3, 7}, {2, 5, 6}};
+  for (const std::vector<int>& victims : all_victims) {
+    Job job(8, 10 * ns_per_s, [](Process& self, Bootstrap& bootstrap) {
+      self.say(say_verdict(bootstrap) + "\n");
+      std::this_thread::sleep_for(std::chrono::seconds(60));
+      return std::string();
+    });
+    const TimeNs start = now_ns();
+    for (const int victim : victims) job[victim].send(SIGKILL);
+    std::string first;
+    for (int rank = 0; rank < 8; ++rank) {
+      if (std::ranges::find(victims, rank) != victims.end()) continue;
+      const Heard heard = hear(job[rank]);
+      EXPECT_NE(std::ranges::find(victims, heard.rank), victims.end()) << "rank " << rank << ": " << heard.sentence;
+      if (first.empty()) first = heard.sentence;
+      EXPECT_EQ(heard.sentence, first) << "rank " << rank << " of victims " << victims[0] << ", " << victims[1];
+      slowest_ns = std::max(slowest_ns, heard.at_ns - start);
+    }
+  }
+  std::printf("slowest from kills to verdict: %.2f ms\n", double(slowest_ns) / double(ns_per_ms));
+  EXPECT_LT(slowest_ns, 500 * ns_per_ms);
+}
+
 TEST(Death, AStoppedRankIsNamedAfterTheSilenceAndLearnsOfItWhenItGoesOn) {
   for (const int victim : {0, 1, 4}) {
     Job job(5, ns_per_s, [](Process&, Bootstrap& bootstrap) { return say_verdict(bootstrap); });

@@ -25,7 +25,8 @@ class Network {
  public:
   Network(int size, unsigned seed) : random_(seed) {
     for (int rank = 0; rank < size; ++rank) {
-      auto node = std::make_unique<Node>(Node{Liveness(rank, size, silence_ns, 0), {}, {}, Fate::lives});
+      auto node = std::make_unique<Node>(Node{Liveness(rank, size, silence_ns, 0), {}, {}, {}, Fate::lives});
+      node->liveness.all_known();
       nodes_.push_back(std::move(node));
     }
     for (int rank = 1; rank < size; ++rank) open(rank, Liveness::parent_of(rank));
@@ -41,6 +42,12 @@ class Network {
   void resume(int rank) { nodes_[size_t(rank)]->fate = Fate::lives; }
   void leave(int rank) { nodes_[size_t(rank)]->liveness.leave(now_), act(rank); }
   void fail(int rank, Verdict verdict) { nodes_[size_t(rank)]->liveness.fail(std::move(verdict), now_), act(rank); }
+  void take_part(int rank, uint32_t number, Bytes wish) {
+    nodes_[size_t(rank)]->liveness.take_part(number, std::move(wish), now_), act(rank);
+  }
+  void decide(int rank, uint32_t number, Bytes value) {
+    nodes_[size_t(rank)]->liveness.decide(number, std::move(value), now_), act(rank);
+  }
   // The end of a process that has left: it goes once its links are closed.
   void close(int rank) { closing_.insert(rank); }
   bool closed(int rank) const { return nodes_[size_t(rank)]->fate == Fate::dead; }
@@ -64,7 +71,8 @@ class Network {
   struct Node {
     Liveness liveness;
     std::map<int, std::deque<Event>> inbox;  // of each open link, by peer
-    std::set<int> dials;
+    std::map<int, TimeNs> dials;  // since when
+    std::set<int> probes;
     Fate fate;
   };
 
@@ -119,8 +127,16 @@ class Network {
         }
         act(rank);
       }
-      for (const int peer : std::exchange(node.dials, {})) {
-        if (random_() % 3 == 0) node.dials.insert(peer);
+      for (const int peer : std::exchange(node.probes, {})) {
+        if (!node.liveness.expects(peer)) continue;
+        if (nodes_[size_t(peer)]->fate == Fate::dead) node.liveness.link_refused(peer, now_), act(rank);
+        else node.probes.insert(peer);
+        if (lives(peer)) node.liveness.answered(peer, now_);
+      }
+      for (const auto& [peer, since] : std::exchange(node.dials, {})) {
+        const bool answers = nodes_[size_t(peer)]->fate != Fate::stopped;
+        if (!answers && now_ - since > silence_ns) node.liveness.link_unreachable(peer, now_), act(rank);
+        else if (!answers || random_() % 3 == 0) node.dials.insert({peer, since});
         else if (nodes_[size_t(peer)]->fate == Fate::dead) node.liveness.link_refused(peer, now_), act(rank);
         else if (node.liveness.has_left(rank) && random_() % 2 == 0) give_up_dial(rank, peer);
         else open(rank, peer);
@@ -141,7 +157,9 @@ class Network {
           hang_up(rank, action.peer);
           node.inbox.erase(action.peer);
         } else if (action.kind == Kind::dial) {
-          node.dials = {action.peer};
+          node.dials = {{action.peer, now_}};
+        } else if (action.kind == Kind::probe) {
+          node.probes.insert(action.peer);
         }
       }
   }
@@ -232,17 +250,127 @@ TEST_P(LivenessOf, WhoIsAboveAndSilentIsNotWaitedForLong) {
   }
 }
 
+// The verdict of every survivor; they must be alike, and blame one of `guilty`.
+void expect_one_verdict(Network& network, const std::set<int>& guilty, const std::string& what) {
+  const Verdict* first = nullptr;
+  for (int rank = 0; rank < network.size(); ++rank) {
+    if (guilty.contains(rank)) continue;
+    const Verdict* verdict = network[rank].verdict();
+    ASSERT_NE(verdict, nullptr) << "rank " << rank << ", " << what;
+    EXPECT_TRUE(guilty.contains(verdict->rank)) << "rank " << rank << " says " << verdict->sentence << ", " << what;
+    if (first == nullptr) first = verdict;
+    EXPECT_EQ(verdict->sentence, first->sentence) << "rank " << rank << ", " << what;
+  }
+}
+
+// Two or three end in the same moment or one after the other, killed or stopped, and others propose reasons of their own.
+TEST_P(LivenessOf, SeveralEndsAtOnceGiveOneVerdictThatNamesOneOfThem) {
+  for (unsigned seed = 0; seed < 3 * seeds; ++seed) {
+    if (GetParam() < 3) continue;
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::set<int> victims;
+    const size_t wanted = std::min<size_t>(2 + random() % 2, size_t(GetParam() - 1));
+    if (seed % 3 == 0) victims.insert(0);
+    while (victims.size() < wanted) victims.insert(int(random() % unsigned(GetParam())));
+    std::string what = fmt::format("{} ranks, seed {}:", GetParam(), seed);
+    for (const int victim : victims) {
+      const bool stops = random() % 2 == 0;
+      if (stops) network.stop(victim);
+      else network.kill(victim);
+      what += fmt::format(" {} {}", stops ? "stopped" : "killed", victim);
+      if (random() % 2 == 0) network.run(step_ns * TimeNs(random() % 8));
+    }
+    network.run(6 * silence_ns);
+    expect_one_verdict(network, victims, what);
+    if (HasFailure()) return;
+  }
+}
+
+// Who has the verdict may leave and end, once its links are mended; those who lost their way still end alike, and soon.
+TEST_P(LivenessOf, WhoLeavesWithTheVerdictLeavesNobodyWithoutIt) {
+  for (unsigned seed = 0; seed < 3 * seeds && GetParam() > 2; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::set<int> victims = {int(random() % unsigned(GetParam()))};
+    if (seed % 2 == 0) victims.insert(int(random() % unsigned(GetParam() - 1)));
+    for (const int victim : victims) network.kill(victim);
+    std::vector<int> steps_left(size_t(network.size()), -1);
+    for (int step = 0; step < int(silence_ns / step_ns); ++step) {
+      network.run(step_ns);
+      for (int rank = 0; rank < network.size(); ++rank) {
+        if (network.closed(rank) || network[rank].verdict() == nullptr) continue;
+        int& left = steps_left[size_t(rank)];
+        if (left < 0 && random() % 3 == 0) network.leave(rank), left = 50;
+        else if (left >= 0 && (--left == 0 || network[rank].repaired())) network.close(rank);
+      }
+    }
+    expect_one_verdict(network, victims, fmt::format("{} ranks, seed {}", GetParam(), seed));
+    if (HasFailure()) return;
+  }
+}
+
+// Each pair of ranks, killed in one moment: all know at once.
+TEST_P(LivenessOf, EveryPairThatIsKilledAtOnceIsFoundWithoutWaiting) {
+  for (int a = 0; a < GetParam() && GetParam() <= 9; ++a)
+    for (int b = a + 1; b < GetParam(); ++b) {
+      Network network(GetParam(), unsigned(a * 100 + b));
+      network.kill(a);
+      network.kill(b);
+      network.run(silence_ns / 2);
+      expect_one_verdict(network, {a, b}, fmt::format("{} and {} of {}", a, b, GetParam()));
+    }
+}
+
+// All who live take part in decisions, whoever dies meanwhile; none misses one, and none knows another.
+TEST_P(LivenessOf, DecisionsAreOneWhoeverDiesWhileTheyAreMade) {
+  for (unsigned seed = 0; seed < 3 * seeds; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::set<int> victims;
+    for (unsigned i = GetParam() > 3 ? random() % 3 : 0; victims.size() < i;) victims.insert(int(random() % unsigned(GetParam())));
+    std::set<int> left = victims;
+    int callers = 0;
+    for (int step = 0; step < 2000; ++step) {
+      // They call one after the other, or all at once.
+      for (; callers < network.size() && (seed % 2 == 0 || random() % 3 > 0); ++callers) {
+        const int rank = (callers * 31 + int(seed)) % network.size();
+        if (!network.closed(rank)) network.take_part(rank, 1, rank % 3 == 0 ? Bytes{std::byte(rank)} : Bytes{});
+      }
+      network.run(step_ns);
+      if (step > int(random() % 20) && !left.empty()) network.kill(*left.begin()), left.erase(left.begin());
+      for (int rank = 0; rank < network.size(); ++rank) {
+        if (network.closed(rank)) continue;
+        if (const auto ballot = network[rank].ballot(1)) {
+          EXPECT_FALSE(ballot->members.empty());
+          network.decide(rank, 1, Bytes{std::byte(rank), std::byte(random() % 256)});
+        }
+      }
+      if (callers == network.size() && left.empty() && step > 30 && step_ns * step > silence_ns) break;
+    }
+    const Bytes* first = nullptr;
+    for (int rank = 0; rank < network.size(); ++rank) {
+      if (victims.contains(rank)) continue;
+      const Bytes* value = network[rank].decided(1);
+      ASSERT_NE(value, nullptr) << "rank " << rank << " of " << GetParam() << ", seed " << seed;
+      if (first == nullptr) first = value;
+      EXPECT_EQ(*value, *first) << "rank " << rank << " of " << GetParam() << ", seed " << seed;
+    }
+  }
+}
+
 TEST(Liveness, WhoCannotWaitForTheRanksAboveDecidesItself) {
   Liveness child(1, 2, silence_ns, 0);
+  child.all_known();
   child.link_opened(0, 0);
   child.fail({Code::aborted, -1, "enough"}, 0);
   EXPECT_TRUE(child.waits_for_decision());
   EXPECT_EQ(child.verdict(), nullptr);
-  child.decide();
+  child.decide_alone();
   EXPECT_FALSE(child.waits_for_decision());
   ASSERT_NE(child.verdict(), nullptr);
   EXPECT_EQ(child.verdict()->sentence, "enough");
-  child.decide();  // nothing more
+  child.decide_alone();  // nothing more
 }
 
 TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
@@ -353,7 +481,7 @@ TEST(Liveness, ARepairedLinkThatEndsBeforeItsFirstWordIsNoDeath) {
 
 // Rank 0 left; rank 2 dials its new parent 1 and leaves before its first word there. Rank 0 alone can tell it.
 TEST(Liveness, AnOldLinkStaysOpenUntilTheFirstWordOverTheNewOne) {
-  const auto leave_of = [](int rank) { return Bytes{std::byte{2}, std::byte(rank), {}, {}, {}}; };
+  const auto leave_of = [](int rank) { return Bytes{std::byte{2}, std::byte(rank), {}, {}, {}, std::byte{5}}; };
   Liveness liveness(1, 3, silence_ns, 0);
   liveness.link_opened(0, 0);
   liveness.message(0, leave_of(0), 0);

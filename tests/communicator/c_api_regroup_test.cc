@@ -54,6 +54,8 @@ TEST(Cpp, CommunicatorsComeFromCommunicators) {
   EXPECT_EQ(all.split(3, 0)->rank(), 0);
   EXPECT_FALSE(all.split(TUTTI_SPLIT_NOCOLOR, 0).has_value());
   EXPECT_EQ(all.shrink({}).size(), 1);
+  EXPECT_EQ(all.shrink_to_living().size(), 1);
+  EXPECT_THROW(all.replace(), Error);
   EXPECT_THROW(all.grow(1), tutti::Failure);
 }
 

@@ -1,6 +1,7 @@
 // New communicators from old ones: who is in them, in which order, that they work alone, and what is refused.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <numeric>
 #include <random>
@@ -231,6 +232,74 @@ TEST(Grow, DisagreementIsTheSameErrorOnAll) {
     expect_refused(tuttiCommGrow(comm, 2, &id, -1, &grown, nullptr), tuttiInvalidArgument, "nranks is 2");
     expect_refused(tuttiCommGrow(comm, 3, &id, 2, &grown, nullptr), tuttiInvalidArgument, "rank is 2");
     expect_refused(tuttiCommGrow(nullptr, 3, nullptr, 2, &grown, nullptr), tuttiInvalidArgument, "id is NULL");
+  });
+}
+
+// Who has left is no death, and the others need not know of it to go on without it.
+TEST(Shrink, AllWhoLiveAgreeOnWhoThatIs) {
+  for (int n = 2; n <= 6; ++n)
+    run_threads(n, {}, [n](int rank, tuttiComm_t comm) {
+      const int out = n / 2;
+      if (rank == out) return;
+      tuttiComm_t rest = nullptr;
+      ASSERT_EQ(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_AGREE), tuttiSuccess) << last_error();
+      std::vector<int> expected;
+      for (int r = 0; r < n; ++r)
+        if (r != out) expected.push_back(r);
+      EXPECT_EQ(gathered(rest, rank), expected);
+      EXPECT_EQ(tuttiCommDestroy(rest), tuttiSuccess);
+    });
+}
+
+TEST(Shrink, WhoLivesAndDoesNotCallIsNamedAtTheDeadline) {
+  test::RanksOptions options;
+  options.timeout_ms = 300;
+  std::atomic<int> done{0};
+  run_threads(3, options, [&](int rank, tuttiComm_t comm) {
+    tuttiComm_t rest = nullptr;
+    if (rank == 0)
+      expect_refused(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_AGREE), tuttiTimeout,
+                     "rank 2 did not call");
+    if (rank == 1)
+      expect_refused(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_AGREE), tuttiTimeout, "did not call");
+    ++done;
+    while (done.load() < 3) std::this_thread::yield();
+  });
+}
+
+TEST(Replace, ANewcomerTakesTheNumberOfWhoLeft) {
+  constexpr int n = 4;
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  constexpr int out = 2;
+  std::jthread newcomer([&] {
+    tuttiComm_t again = nullptr;
+    ASSERT_EQ(tuttiCommInitRank(&again, n, id, out), tuttiSuccess) << last_error();
+    EXPECT_EQ(gathered(again, out), (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(tuttiCommDestroy(again), tuttiSuccess);
+  });
+  run_threads(n, {}, [&](int rank, tuttiComm_t comm) {
+    if (rank == out) return;
+    tuttiComm_t again = nullptr;
+    ASSERT_EQ(tuttiCommReplace(comm, rank == 1 ? &id : nullptr, &again, nullptr), tuttiSuccess) << last_error();
+    EXPECT_EQ(rank_of(again), rank);
+    EXPECT_EQ(gathered(again, rank), (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_EQ(tuttiCommDestroy(again), tuttiSuccess);
+  });
+}
+
+TEST(Replace, DisagreementIsTheSameErrorOnAll) {
+  tuttiUniqueId id;
+  ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+  run_threads(3, {}, [&](int rank, tuttiComm_t comm) {
+    tuttiComm_t again = nullptr;
+    expect_refused(tuttiCommReplace(comm, nullptr, &again, nullptr), tuttiInvalidUsage, "no rank gives the id");
+    expect_refused(tuttiCommReplace(comm, rank > 0 ? &id : nullptr, &again, nullptr), tuttiInvalidUsage,
+                   "both give an id");
+    expect_refused(tuttiCommReplace(comm, rank == 2 ? &id : nullptr, &again, nullptr), tuttiInvalidUsage,
+                   "nobody is to be replaced: all 3 ranks live");
+    expect_refused(tuttiCommReplace(comm, nullptr, nullptr, nullptr), tuttiInvalidArgument, "newcomm is NULL");
+    EXPECT_EQ(again, nullptr);
   });
 }
 

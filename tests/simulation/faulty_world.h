@@ -5,15 +5,13 @@
 // its own; the verdict ends the running call and all later ones.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "bootstrap/liveness.h"
 #include "engine/collective.h"
+#include "simulation/control_plane.h"
 
 namespace tutti {
 
@@ -53,14 +51,20 @@ class FaultyWorld {
       if (fault.kind != WorldFault::Kind::mismatch) continue;
       odd_calls_.push_back(std::make_unique<CollectiveBuffers>(other, plans));
     }
-    for (int rank = 0; rank < n_; ++rank) {
-      ranks_[size_t(rank)].liveness = std::make_unique<Liveness>(rank, n_, silence_ns, 0);
-    }
-    for (int rank = 0; rank < n_; ++rank) {
-      if (rank > 0) open_link(rank, Liveness::parent_of(rank));
-      after(rank, EventKind::tick, 0, network().random().between(0, ranks_[0].liveness->tick_interval_ns()));
-      next_call(rank);
-    }
+    ControlPlane::Surroundings around;
+    around.now = [this] { return network().now(); };
+    around.after = [this](int rank, ControlPlane::Event event, uint32_t detail, TimeNs delay) {
+      after(rank, EventKind::control, uint32_t(event) << 24 | detail, delay);
+    };
+    around.fate = [this](int rank) { return fate(rank); };
+    around.told = [this](int rank) {
+      simulation_.give_up(rank);
+      ranks_[size_t(rank)].ended = true;
+    };
+    around.random = &network().random();
+    plane_ = std::make_unique<ControlPlane>(n_, ControlTimes{silence_ns, control_latency_ns, pause_ns / 8}, std::move(around),
+                                            SceneMistake::none, 0);
+    for (int rank = 0; rank < n_; ++rank) next_call(rank);
     after(fault.rank, EventKind::fault, 0, fault.at);
   }
 
@@ -91,19 +95,12 @@ class FaultyWorld {
   }
 
  private:
-  enum class EventKind : uint8_t { tick, control, deadline, fault, resume };
-  struct Letter {
-    bool closes = false;
-    Bytes message;
-  };
+  enum class EventKind : uint8_t { control, deadline, fault, resume };
   struct Rank {
-    std::unique_ptr<Liveness> liveness;
     size_t calls_begun = 0;
     size_t calls_ok = 0;
     bool waits_for_verdict = false;
-    bool ended = false;                   // all calls are ok, or the verdict is there
-    std::map<int, std::deque<Letter>> inbox;  // of each peer, in order
-    std::map<int, TimeNs> last_letter_at;
+    bool ended = false;  // all calls are ok, or the verdict is there
   };
 
   SimulatedNetwork& network() { return simulation_.network(); }
@@ -123,56 +120,21 @@ class FaultyWorld {
     const auto detail = uint32_t(argument);
     if (kind == EventKind::fault) return strike();
     if (kind == EventKind::resume) return network().resume(rank);
+    if (kind == EventKind::control)
+      return plane_->handle(rank, ControlPlane::Event(detail >> 24), detail & 0xffffff);
     if (network().dead(rank)) return;
-    // A stopped process finds everything in its sockets when it goes on, in the order of sending.
     if (network().stopped(rank)) return after(rank, kind, detail, pause_ns / 8);
-    Rank& state = ranks_[size_t(rank)];
-    if (kind == EventKind::tick) {
-      state.liveness->tick(network().now());
-      after(rank, EventKind::tick, 0, state.liveness->tick_interval_ns());
-    } else if (kind == EventKind::control) {
-      deliver(rank, int(detail));
-    } else if (detail == state.calls_begun && simulation_.status(rank) != Status::done && !state.ended) {
+    if (detail == ranks_[size_t(rank)].calls_begun && simulation_.status(rank) != Status::done && !ranks_[size_t(rank)].ended)
       fail(rank, {Code::timeout, -1, "the deadline has passed"});
-    }
-    act(rank);
   }
-
-  void open_link(int a, int b) {
-    ranks_[size_t(a)].liveness->link_opened(b, network().now());
-    ranks_[size_t(b)].liveness->link_opened(a, network().now());
+  Fate fate(int rank) {
+    if (network().dead(rank)) return Fate::ended;
+    return network().stopped(rank) ? Fate::stopped : Fate::lives;
   }
-  void post(int from, int to, Letter letter) {
-    Rank& receiver = ranks_[size_t(to)];
-    TimeNs& last = receiver.last_letter_at[from];
-    last = std::max(last + 1, network().now() + control_latency_ns + network().random().between(0, control_latency_ns));
-    receiver.inbox[from].push_back(std::move(letter));
-    after(to, EventKind::control, uint32_t(from), last - network().now());
-  }
-  void deliver(int rank, int from) {
-    Rank& state = ranks_[size_t(rank)];
-    const Letter letter = std::move(state.inbox[from].front());
-    state.inbox[from].pop_front();
-    if (letter.closes) state.liveness->link_closed(from, network().now());
-    else state.liveness->message(from, letter.message, network().now());
-  }
+  const Verdict* verdict(int rank) const { return plane_->liveness(rank).verdict(); }
   void fail(int rank, Verdict verdict) {
-    ranks_[size_t(rank)].liveness->fail(std::move(verdict), network().now());
-    act(rank);
-  }
-  void act(int rank) {
-    Rank& state = ranks_[size_t(rank)];
-    for (const Liveness::Action& action : state.liveness->take_actions()) {
-      switch (action.kind) {
-        case Liveness::Action::Kind::send: post(rank, action.peer, {false, action.message}); break;
-        case Liveness::Action::Kind::close: post(rank, action.peer, {true, {}}); break;
-        case Liveness::Action::Kind::dial: problem_ = fmt::format("rank {} dials though nobody left", rank); break;
-        case Liveness::Action::Kind::publish:
-          simulation_.give_up(rank);
-          state.ended = true;
-          break;
-      }
-    }
+    plane_->liveness(rank).fail(std::move(verdict), network().now());
+    plane_->act(rank);
   }
 
   void strike() {
@@ -184,8 +146,7 @@ class FaultyWorld {
       case WorldFault::Kind::death:
       case WorldFault::Kind::silent_death:
         network().kill(rank, fault_.kind == WorldFault::Kind::death ? network().random().between(0, 50'000) : -1);
-        for (int peer = 0; peer < n_; ++peer)
-          if (peer != rank && ranks_[size_t(rank)].liveness->linked(peer)) post(rank, peer, {true, {}});
+        plane_->end(rank);
         break;
       case WorldFault::Kind::stop: network().stop(rank); break;
       case WorldFault::Kind::pause:
@@ -229,7 +190,7 @@ class FaultyWorld {
       const Rank& state = ranks_[size_t(rank)];
       if (!survivor(rank)) continue;
       // Whoever was ok learns of the fault as well.
-      if (!state.ended || (permanent() && struck_ && state.liveness->verdict() == nullptr)) return false;
+      if (!state.ended || (permanent() && struck_ && verdict(rank) == nullptr)) return false;
     }
     return struck_ || !permanent();
   }
@@ -238,7 +199,7 @@ class FaultyWorld {
     for (int rank = 0; rank < n_; ++rank) {
       if (!survivor(rank)) continue;
       const Rank& state = ranks_[size_t(rank)];
-      const Verdict* verdict = state.liveness->verdict();
+      const Verdict* verdict = this->verdict(rank);
       if (fault_.kind == WorldFault::Kind::mismatch) {
         if (state.calls_ok > 0) return fmt::format("rank {} was ok though calls differ", rank);
         if (verdict == nullptr || verdict->code != Code::mismatch) return fmt::format("rank {}: no mismatch", rank);
@@ -266,6 +227,7 @@ class FaultyWorld {
   Simulation simulation_;
   std::vector<std::unique_ptr<CollectiveBuffers>> calls_, odd_calls_;
   std::vector<Rank> ranks_;
+  std::unique_ptr<ControlPlane> plane_;
   bool struck_ = false;
   std::string problem_;
 };

@@ -4,6 +4,7 @@
 // TUTTI_TEST_SEED=N in the environment plays that seed alone; TUTTI_TEST_SEEDS=N plays seeds 0 .. N - 1.
 #include "simulation/world.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "simulation/allocation.h"
 #include "simulation/fiber.h"
+#include "simulation/judgement.h"
 
 namespace tutti {
 namespace {
@@ -50,16 +52,28 @@ TEST(World, HoldsUnderEveryFaultOfEverySeed) {
   const size_t descriptors = open_descriptors();
   // By fault: all calls ok on all survivors, on some, on none.
   std::map<std::string_view, std::array<uint64_t, 3>> endings;
+  std::map<int, uint64_t> regroupings, deaths;
   for (uint64_t seed = 0; seed < seeds; ++seed) {
     const Scene scene = scene_of(seed);
     const WorldResult seen = play(scene);
     if (!seen.problem.empty()) FAIL() << told(scene);
+    // What may have happened before the calls were over, or after others ended too, is counted apart.
+    const auto ended = std::ranges::count_if(scene.faults, [](const SceneFault& one) { return ends_rank(one.kind); });
+    ++regroupings[seen.regroupings];
+    ++deaths[int(ended)];
+    if (scene.then != SceneThen::end || ended > 1) continue;
     const std::string_view fault = scene.faults.empty() ? "none" : name(scene.faults[0].kind);
     ++endings[fault][seen.all_ok == seen.survivors ? 0 : seen.all_ok > 0 ? 1 : 2];
   }
   EXPECT_EQ(open_descriptors(), descriptors);
   for (const auto& [fault, ends] : endings)
     fmt::print("{:<14} all survivors ok {:>6}, some {:>6}, none {:>6}\n", fault, ends[0], ends[1], ends[2]);
+  for (const auto& [times, scenes] : regroupings) fmt::print("went on {} times: {} scenes\n", times, scenes);
+  for (const auto& [ranks, scenes] : deaths) fmt::print("{} ranks end: {} scenes\n", ranks, scenes);
+  EXPECT_GT(regroupings[1], seeds / 50);
+  EXPECT_GT(regroupings[2], 0u);
+  EXPECT_GT(deaths[2], seeds / 50);
+  EXPECT_GT(deaths[3], seeds / 200);
   // Faults that never end a call would prove nothing; nor would those that may not end one, if they did.
   for (const char* fault : {"death", "silent_death", "stop", "mismatch", "link_cut", "link_lost", "one_way_loss",
                             "bit_flip", "allocation"})
@@ -102,6 +116,7 @@ TEST(World, FindsEveryPlantedMistakeWithinTenThousandSeeds) {
       {"heartbeat forgotten", SceneMistake::heartbeat_forgotten},
       {"pause not noticed", SceneMistake::pause_not_noticed},
       {"result not finished", SceneMistake::result_not_finished},
+      {"votes not awaited", SceneMistake::votes_not_awaited},
   };
   std::string problem;
   for (const auto& [what, mistake] : of_transport) {

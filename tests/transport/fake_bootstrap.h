@@ -159,6 +159,9 @@ class FakeBootstrap final : public Bootstrap {
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return job_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { job_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { job_->on_verdict(rank_, std::move(wake)); }
+  Bytes agree(uint32_t, Bytes, TimeNs, const std::function<Bytes(const Ballot&)>&) override {
+    throw Error(Code::internal_error, "no test asks for this");
+  }
   void leave() noexcept override {}
 
  private:

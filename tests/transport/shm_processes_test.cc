@@ -58,6 +58,9 @@ class ProcessBootstrap final : public Bootstrap {
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return no_verdict_; }
   void fail(Verdict) noexcept override {}
   void on_verdict(std::function<void()>) override {}
+  Bytes agree(uint32_t, Bytes, TimeNs, const std::function<Bytes(const Ballot&)>&) override {
+    throw Error(Code::internal_error, "no test asks for this");
+  }
   void leave() noexcept override {}
 
  private:

@@ -1,0 +1,190 @@
+// Real processes that are killed while eight of them work: what survivors say, how soon they go on as fewer, and how soon
+// a newcomer has taken a dead rank's place. Prints what it measured.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/clock.h"
+#include "communicator/ranks.h"
+
+namespace tutti {
+namespace {
+
+constexpr int n = 8;
+
+// What the processes tell each other and the test.
+struct Board {
+  std::atomic<int> at_work{0};
+  std::atomic<int> id_is_there{0};
+  tuttiUniqueId id;
+  struct Seen {
+    TimeNs told_at = 0;    // of the failure
+    TimeNs went_on_at = 0; // the first right result after it
+    char sentence[256] = {};
+  };
+  std::array<Seen, n> seen;
+};
+
+class Shared {
+ public:
+  Shared() : memory_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) std::abort();
+    new (memory_) Board;
+  }
+  ~Shared() { ::munmap(memory_, sizeof(Board)); }
+  Board* operator->() const { return static_cast<Board*>(memory_); }
+
+ private:
+  void* memory_;
+};
+
+// One call whose sum says who took part.
+tuttiResult_t call(tuttiComm_t comm, int rank, int64_t& sum) {
+  const int64_t mine = int64_t{1} << rank;
+  return tuttiAllReduce(&mine, &sum, 1, tuttiInt64, tuttiSum, comm, nullptr);
+}
+
+int64_t sum_without(const std::set<int>& victims) {
+  int64_t sum = 0;
+  for (int rank = 0; rank < n; ++rank) sum += victims.contains(rank) ? 0 : int64_t{1} << rank;
+  return sum;
+}
+
+// Works until the communicator fails, and notes why and when.
+void work_until_told(const Shared& board, int rank, tuttiComm_t comm) {
+  int64_t sum = 0;
+  tuttiResult_t result = tuttiSuccess;
+  for (int calls = 0; (result = call(comm, rank, sum)) == tuttiSuccess; ++calls) {
+    EXPECT_EQ(sum, sum_without({}));
+    if (calls == 10) ++board->at_work;
+  }
+  Board::Seen& seen = board->seen[size_t(rank)];
+  seen.told_at = now_ns();
+  EXPECT_EQ(result, tuttiRemoteError);
+  std::strncpy(seen.sentence, tuttiGetLastError(comm), sizeof seen.sentence - 1);
+}
+
+// Kills the victims once all are at work; then waits for all.
+void kill_and_wait(const Shared& board, test::Processes& processes, const std::set<int>& victims) {
+  while (board->at_work.load() < n) ::usleep(1000);
+  for (const int victim : victims) ::kill(processes.pid(victim), SIGKILL);
+  for (int rank = 0; rank < n; ++rank) {
+    const int status = processes.wait(rank);
+    if (!victims.contains(rank)) {
+      EXPECT_EQ(status, 0) << "rank " << rank;
+    }
+  }
+}
+
+// All survivors were told one thing, of a victim. The longest time from being told to the next right result.
+TimeNs slowest(const Shared& board, const std::set<int>& victims) {
+  TimeNs longest = 0;
+  std::string first;
+  for (int rank = 0; rank < n; ++rank) {
+    if (victims.contains(rank)) continue;
+    const Board::Seen& seen = board->seen[size_t(rank)];
+    if (first.empty()) first = seen.sentence;
+    EXPECT_STREQ(seen.sentence, first.c_str()) << "rank " << rank;
+    longest = std::max(longest, seen.went_on_at - seen.told_at);
+  }
+  const bool names_victim = std::ranges::any_of(
+      victims, [&](int victim) { return first.starts_with(fmt::format("rank {} (host ", victim)); });
+  EXPECT_TRUE(names_victim) << first;
+  return longest;
+}
+
+TEST(Recovery, SurvivorsOfEightGoOnWithinHalfASecond) {
+  TimeNs longest = 0;
+  for (const std::set<int>& victims : std::vector<std::set<int>>{{3}, {0}, {7}, {0, 1}, {1, 3}, {2, 6}, {0, 4}}) {
+    const Shared board;
+    test::Processes processes(n, {}, [&](int rank, tuttiComm_t comm) {
+      work_until_told(board, rank, comm);
+      tuttiComm_t rest = nullptr;
+      ASSERT_EQ(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_AGREE), tuttiSuccess)
+          << tuttiGetLastError(nullptr);
+      int64_t sum = 0;
+      ASSERT_EQ(call(rest, rank, sum), tuttiSuccess) << tuttiGetLastError(nullptr);
+      board->seen[size_t(rank)].went_on_at = now_ns();
+      EXPECT_EQ(sum, sum_without(victims));
+      int size = 0;
+      EXPECT_EQ(tuttiCommCount(rest, &size), tuttiSuccess);
+      EXPECT_EQ(size, n - int(victims.size()));
+      EXPECT_EQ(tuttiCommDestroy(rest), tuttiSuccess);
+    });
+    kill_and_wait(board, processes, victims);
+    const TimeNs took = slowest(board, victims);
+    fmt::print("{} ranks, {} killed: from the verdict to the next right all_reduce {:.1f} ms\n", n,
+               fmt::join(victims, " and "), double(took) / 1e6);
+    std::fflush(stdout);  // before the next fork
+    longest = std::max(longest, took);
+  }
+  EXPECT_LT(longest, 500 * ns_per_ms);
+}
+
+// A process that stands by and joins under a number that has become free.
+pid_t fork_stand_in(const Shared& board, int rank) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  while (board->id_is_there.load() == 0) ::usleep(200);
+  tuttiComm_t comm = nullptr;
+  int64_t sum = 0;
+  int code = 1;
+  if (tuttiCommInitRank(&comm, n, board->id, rank) == tuttiSuccess && call(comm, rank, sum) == tuttiSuccess &&
+      sum == sum_without({}) && tuttiCommDestroy(comm) == tuttiSuccess)
+    code = 0;
+  ::_exit(code);
+}
+
+TEST(Recovery, ARankIsReplacedUnderItsNumberWithinTwoSeconds) {
+  TimeNs longest = 0;
+  for (const std::set<int>& victims : std::vector<std::set<int>>{{3}, {0}, {0, 5}}) {
+    const Shared board;
+    std::vector<pid_t> stand_ins;
+    for (const int victim : victims) stand_ins.push_back(fork_stand_in(board, victim));
+    test::Processes processes(n, {}, [&](int rank, tuttiComm_t comm) {
+      work_until_told(board, rank, comm);
+      const bool gives_id = rank == n - 1;
+      if (gives_id) {
+        ASSERT_EQ(tuttiGetUniqueId(&board->id), tuttiSuccess);
+        board->id_is_there = 1;
+      }
+      tuttiComm_t again = nullptr;
+      ASSERT_EQ(tuttiCommReplace(comm, gives_id ? &board->id : nullptr, &again, nullptr), tuttiSuccess)
+          << tuttiGetLastError(nullptr);
+      int mine = -1, size = 0;
+      EXPECT_EQ(tuttiCommUserRank(again, &mine), tuttiSuccess);
+      EXPECT_EQ(mine, rank);
+      EXPECT_EQ(tuttiCommCount(again, &size), tuttiSuccess);
+      EXPECT_EQ(size, n);
+      int64_t sum = 0;
+      ASSERT_EQ(call(again, rank, sum), tuttiSuccess) << tuttiGetLastError(nullptr);
+      board->seen[size_t(rank)].went_on_at = now_ns();
+      EXPECT_EQ(sum, sum_without({}));
+      EXPECT_EQ(tuttiCommDestroy(again), tuttiSuccess);
+    });
+    kill_and_wait(board, processes, victims);
+    for (const pid_t pid : stand_ins) {
+      int status = -1;
+      ::waitpid(pid, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+    const TimeNs took = slowest(board, victims);
+    fmt::print("{} ranks, {} killed and replaced: from the verdict to the next right all_reduce {:.1f} ms\n", n,
+               fmt::join(victims, " and "), double(took) / 1e6);
+    std::fflush(stdout);  // before the next fork
+    longest = std::max(longest, took);
+  }
+  EXPECT_LT(longest, 2 * ns_per_s);
+}
+
+}  // namespace
+}  // namespace tutti
