@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The backend of torch.distributed, rank by rank: every call on every type against what it must give, beside gloo, DDP
-against one process, wrong calls, deaths. Usage: backend_test.py [unittest's arguments]"""
+"""The backend of torch.distributed, rank by rank: every call on every type against what it must give, beside gloo, wrong
+calls, deaths. Usage: backend_test.py [unittest's arguments]"""
 import datetime
 import os
 import signal
@@ -450,89 +450,8 @@ class Deaths(unittest.TestCase):
         self.assertTrue(answers[0])
 
 
-def network():
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 64),
-                               torch.nn.ReLU(), torch.nn.Linear(64, 5))
-
-
-def batches(count, size):
-    generator = torch.Generator().manual_seed(2)
-    return [(torch.randn(size, 20, generator=generator), torch.randint(5, (size,), generator=generator))
-            for _ in range(count)]
-
-
-class Training(unittest.TestCase):
-    def test_ddp_gives_the_weights_that_one_process_gets(self):
-        def train(model, data):
-            optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-            for inputs, labels in data:
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-                optimizer.step()
-            return [p.detach().clone() for p in model.parameters()]
-
-        def plain_network():
-            torch.manual_seed(1)
-            return torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 5))
-
-        def body(rank, size):
-            model = torch.nn.parallel.DistributedDataParallel(plain_network(), bucket_cap_mb=0.002)
-            share = [(x.chunk(size)[rank], y.chunk(size)[rank]) for x, y in batches(10, 24)]
-            return train(model, share)
-        alone = train(plain_network(), batches(10, 24))
-        for size in (2, 4):
-            for weights in ranks.run(size, body):
-                for got, wanted in zip(weights, alone):
-                    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
-
-    def test_ddp_with_unused_parameters_no_sync_hooks_and_buffers(self):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-        from torch.nn.parallel import DistributedDataParallel
-
-        def body(rank, size):
-            model = DistributedDataParallel(network(), find_unused_parameters=True)
-            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-            (inputs, labels), (more, more_labels) = batches(2, 8 * size)
-            with model.no_sync():
-                torch.nn.functional.cross_entropy(model(inputs[rank::size]), labels[rank::size]).backward()
-            torch.nn.functional.cross_entropy(model(more[rank::size]), more_labels[rank::size]).backward()
-            gradient = model.module[0].weight.grad
-            gathered = [torch.zeros_like(gradient) for _ in range(size)]
-            dist.all_gather(gathered, gradient)
-            assert all(torch.equal(g, gradient) for g in gathered) and gradient.abs().sum() > 0
-        ranks.run(2, body)
-
-    def test_zero_fsdp2_dtensor_and_checkpoints(self):
-        import tempfile
-        folder = tempfile.mkdtemp(prefix="tutti-torch-checkpoint-")
-
-        def body(rank, size):
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.optim import ZeroRedundancyOptimizer
-            from torch.distributed.tensor import Shard, distribute_tensor
-            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 5))
-            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
-            model(torch.ones(2, 20) * (rank + 1)).sum().backward()
-            optimizer.step()
-            mesh = init_device_mesh("cpu", (size,))
-            whole = torch.arange(12.0).reshape(6, 2)
-            sharded = distribute_tensor(whole, mesh, [Shard(0)])
-            assert torch.equal((sharded * 2).full_tensor(), whole * 2)
-            from torch.distributed.fsdp import fully_shard
-            net = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.Linear(16, 4))
-            fully_shard(net, mesh=mesh)
-            net(torch.ones(3, 20)).sum().backward()
-            torch.optim.SGD(net.parameters(), 0.1).step()
-            import torch.distributed.checkpoint as checkpoint
-            state = {"weights": sharded}
-            checkpoint.save(state, checkpoint_id=folder)
-            state = {"weights": distribute_tensor(torch.zeros(6, 2), mesh, [Shard(0)])}
-            checkpoint.load(state, checkpoint_id=folder)
-            assert torch.equal(state["weights"].full_tensor(), whole)
-        ranks.run(2, body)
-
-    def test_shared_memory_is_lent_and_gives_the_same_results(self):
+class SharedMemory(unittest.TestCase):
+    def test_tensors_lie_there_and_gives_the_same_results(self):
         def body(rank, size):
             tutti.torch.use_shared_memory()
             tensors = [torch.full((1 << 20,), float(rank + i)) for i in range(3)]

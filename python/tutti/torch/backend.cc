@@ -96,6 +96,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
     : c10d::Backend(rank, size), store_(std::move(store)), joined_timeout_(timeout), timeout_(timeout) {
   const auto [comm, id] = join(*store_, rank, size, timeout);
   comm_ = comm;
+  queue_ = std::make_unique<Queue>();
   store_ = c10::make_intrusive<c10d::PrefixStore>(name_of(id), store_);
   lanes_ = std::make_unique<PointToPoint>(store_, rank, size, comm_, timeout);
   init();
@@ -104,13 +105,21 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
 void Backend::end(bool abort) {
   if (abort && !ended_) tuttiCommAbort(comm_);
   if (ended_.exchange(true)) return;
-  queue_.close();
+  int rank = 0;
+  if (tuttiCommUserRank(comm_, &rank) != tuttiSuccess) {  // in a fork, which has none of their threads
+    (void)queue_.release();
+    (void)lanes_.release();
+    return;
+  }
+  queue_->close();
   lanes_->close(abort);
   tuttiCommDestroy(std::exchange(comm_, nullptr));
 }
 
 void Backend::check_open() const {
   if (ended_) raise(tuttiInvalidUsage, "the process group has been shut down");
+  int rank = 0;
+  check(tuttiCommUserRank(comm_, &rank));  // a fork is told that the communicator is not its own
 }
 
 std::string Backend::transport_to(int peer) const {
@@ -129,8 +138,9 @@ std::string Backend::algorithm_for(const std::string& collective, size_t bytes) 
 
 WorkPointer Backend::submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body) {
   auto call = c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, std::move(body));
+  check_open();
   ++calls_;
-  queue_.submit(call, kind.caller_waits);
+  queue_->submit(call, kind.caller_waits);
   return call;
 }
 
@@ -573,6 +583,7 @@ WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
   const Tensor tensor = only(tensors, "tensor");
   check_peer(peer);
   auto call = c10::make_intrusive<Call>(rank_, OpType::SEND, "tutti:send", tensors, Tensors{}, nullptr);
+  check_open();
   call->waits_at_most(timeout_);
   lanes_->send(call, plain(tensor), peer, tag);
   return call;
@@ -581,6 +592,7 @@ WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
 WorkPointer Backend::receive(Tensors& tensors, int source, int tag, const Kind& kind) {
   const Tensor tensor = only(tensors, "tensor");
   auto call = c10::make_intrusive<Call>(rank_, kind.type, kind.title, tensors, tensors, nullptr);
+  check_open();
   call->waits_at_most(timeout_);
   lanes_->receive({call, tensor, source, tag});
   return call;
