@@ -130,6 +130,12 @@ class Collectives(unittest.TestCase):
 
     def test_single_tensor_forms_and_uneven_blocks(self):
         def body(rank, size):
+            if hasattr(dist, "gather_single"):
+                root = size - 1
+                gathered = torch.zeros(size, 2) if rank == root else None
+                dist.gather_single(torch.full((2,), float(rank)), gathered, root)
+                if rank == root:
+                    same(gathered, torch.arange(size).float().reshape(-1, 1).expand(size, 2), "gather_single")
             gathered = torch.zeros(size * 3)
             dist.all_gather_into_tensor(gathered, torch.full((3,), float(rank)))
             same(gathered, torch.arange(size).repeat_interleave(3).float(), "all_gather_into_tensor")
@@ -442,12 +448,14 @@ class Deaths(unittest.TestCase):
             try:
                 dist.recv(tensor, 1)
             except dist.DistBackendError as error:
-                return str(error)
+                return time.monotonic(), str(error)
         processes, pipes = ranks.start(2, body)
         time.sleep(1)
         os.kill(processes[1], signal.SIGKILL)
-        answers = ranks.finish(processes, pipes, may_die={1})
-        self.assertTrue(answers[0])
+        killed = time.monotonic()
+        when, sentence = ranks.finish(processes, pipes, may_die={1})[0]
+        self.assertLess(when - killed, 1.0)
+        self.assertIn("rank 1", sentence)
 
 
 class SharedMemory(unittest.TestCase):

@@ -30,9 +30,9 @@ EXCEPTIONS = {
 # Every kind of call once, in a few seconds.
 FEW = """test_all_reduce_sum test_all_reduce_sum_async test_all_reduce_coalesced_sum test_all_gather test_all_gather_coalesced_simple
 test_all_gather_object_default_pg test_broadcast test_broadcast_group test_reduce_max test_gather test_scatter test_scatter_object_list
-test_barrier test_barrier_timeout_global test_monitored_barrier_gloo_subgroup test_send_recv test_send_recv_any_source test_isend
-test_batch_isend_irecv_gloo test_sparse_all_reduce_sum test_get_backend test_destroy_group test_ddp_logging_data_cpu
-test_ddp_comm_hook_logging test_DistributedDataParallelCPU_grad_is_view test_ddp_profiling_torch_profiler""".split()
+test_all_to_all test_all_to_all_single_unequal_split test_barrier test_barrier_timeout_global test_monitored_barrier_gloo_subgroup
+test_send_recv test_send_recv_any_source test_isend test_batch_isend_irecv_gloo test_sparse_all_reduce_sum test_get_backend
+test_destroy_group test_ddp_logging_data_cpu test_DistributedDataParallelCPU_grad_is_view test_static_graph_api_cpu""".split()
 TEST_S = 90
 RECORD = pathlib.Path(__file__).with_name("pytorchs_own_tests.json")
 

@@ -2,16 +2,25 @@
 """What PyTorch builds on a backend, over Tutti, against what one process computes alone: DistributedDataParallel,
 ZeroRedundancyOptimizer, FSDP, DTensor and tensor parallel, distributed checkpoints, workers of a DataLoader, forks, spawned
 ranks. Usage: works_with_test.py [unittest's arguments]"""
+import ctypes
 import functools
 import os
-import sys
+import signal
 import tempfile
 import time
 import unittest
 
 import ranks
 import torch
+import torch._dynamo  # which DistributedDataParallel would import in each rank
 import torch.distributed as dist
+import torch.distributed.checkpoint as checkpoint
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 import tutti.torch
@@ -55,7 +64,15 @@ def assert_close(got, wanted):
         torch.testing.assert_close(a.detach(), b, rtol=1e-4, atol=1e-5)
 
 
-class DataParallel(unittest.TestCase):
+class Timed(unittest.TestCase):
+    def setUp(self):
+        self.began = time.monotonic()
+
+    def tearDown(self):
+        print(f"{time.monotonic() - self.began:.1f} s", flush=True, file=__import__("sys").stderr)
+
+
+class DataParallel(Timed):
     def test_ddp_gives_the_weights_that_one_process_gets(self):
         def body(rank, size):
             model = DistributedDataParallel(network(), bucket_cap_mb=0.002)
@@ -65,8 +82,6 @@ class DataParallel(unittest.TestCase):
             ranks.run(size, body)
 
     def test_gradients_of_no_sync_and_of_each_communication_hook_are_those_of_all_batches(self):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-
         def body(rank, size):
             data = batches(2, 8 * size)
             alone = network()
@@ -115,9 +130,30 @@ class DataParallel(unittest.TestCase):
             assert torch.equal(means[0], means[1]), means
         ranks.run(2, body)
 
+    def test_a_killed_rank_ends_the_training_of_the_others_within_a_second(self):
+        def body(rank, size):
+            model = DistributedDataParallel(network(), bucket_cap_mb=0.002)
+            optimizer, data = torch.optim.SGD(model.parameters(), 0.1), share_of(rank, size, batches(5, 24))
+            train(model, optimizer, data)
+            open(f"{folder}/{rank}", "wb").close()
+            try:
+                while True:
+                    train(model, optimizer, data)
+            except RuntimeError as error:
+                return time.monotonic(), str(error)
+        folder = tempfile.mkdtemp(prefix="tutti-torch-killed-")
+        processes, pipes = ranks.start(3, body)
+        began = time.monotonic()
+        while len(os.listdir(folder)) < 3 and time.monotonic() - began < 40:
+            time.sleep(0.1)
+        os.kill(processes[2], signal.SIGKILL)
+        killed = time.monotonic()
+        for answer in ranks.finish(processes, pipes, may_die={2})[:2]:
+            self.assertLess(answer[0] - killed, 1.0)
+            self.assertRegex(answer[1], r"rank 2 .*died")
+
     def test_zero_redundancy_optimizer_is_the_optimizer_of_one_process(self):
         def body(rank, size):
-            from torch.distributed.optim import ZeroRedundancyOptimizer
             for settings in ({}, {"overlap_with_ddp": False, "parameters_as_bucket_view": True}):
                 model = DistributedDataParallel(network())
                 optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01, **settings)
@@ -129,11 +165,9 @@ class DataParallel(unittest.TestCase):
         ranks.run(2, body)
 
 
-class Sharded(unittest.TestCase):
+class Sharded(Timed):
     def test_fsdp_gives_the_weights_that_one_process_gets(self):
         def body(rank, size):
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.fsdp import fully_shard
             model = network()
             mesh = init_device_mesh("cpu", (size,))
             for layer in model:
@@ -148,8 +182,6 @@ class Sharded(unittest.TestCase):
 
     def test_tensor_parallel_layers_compute_what_whole_ones_do(self):
         def body(rank, size):
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
             mesh = init_device_mesh("cpu", (size,))
             whole, [(inputs, labels)] = network(), batches(1, 24)
             loss_of(whole, inputs, labels).backward()
@@ -161,19 +193,18 @@ class Sharded(unittest.TestCase):
 
     def test_distributed_tensors_change_their_placement(self):
         def body(rank, size):
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
             mesh = init_device_mesh("cpu", (size,))
             whole = torch.arange(35.0).reshape(7, 5)  # shards of sizes that differ
             rows = distribute_tensor(whole, mesh, [Shard(0)])
             columns = rows.redistribute(mesh, [Shard(1)])
-            assert torch.equal(columns.to_local(), whole.tensor_split(size, 1)[rank] if size != 2 else whole.split(3, 1)[rank])
+            assert torch.equal(columns.to_local(), whole.split(3, 1)[rank])
             assert torch.equal(columns.full_tensor(), whole) and torch.equal((rows * 2).full_tensor(), whole * 2)
             parts = DTensor.from_local(whole * (rank + 1), mesh, [Partial()])
             total = whole * size * (size + 1) / 2
             assert torch.equal(parts.redistribute(mesh, [Replicate()]).to_local(), total)
             assert torch.equal(parts.redistribute(mesh, [Shard(0)]).full_tensor(), total)
-            assert torch.equal((rows @ whole.T).full_tensor(), whole @ whole.T)
+            product = rows @ distribute_tensor(whole.T, mesh, [Replicate()])
+            assert torch.equal(product.full_tensor(), whole @ whole.T)
         ranks.run(2, body)
 
     def test_a_checkpoint_of_two_ranks_is_loaded_by_three(self):
@@ -181,9 +212,6 @@ class Sharded(unittest.TestCase):
         whole = torch.arange(24.0).reshape(12, 2)
 
         def body(save, _, size):
-            import torch.distributed.checkpoint as checkpoint
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.tensor import Shard, distribute_tensor
             mesh = init_device_mesh("cpu", (size,))
             state = {"weights": distribute_tensor(whole if save else torch.zeros(12, 2), mesh, [Shard(0)]), "epoch": int(save)}
             (checkpoint.save if save else checkpoint.load)(state, checkpoint_id=folder)
@@ -208,7 +236,7 @@ def be_spawned(rank, size, store):
     dist.destroy_process_group()
 
 
-class Processes(unittest.TestCase):
+class Processes(Timed):
     def test_workers_of_a_data_loader_beside_collectives(self):
         def body(rank, size):
             total = torch.zeros(1)
@@ -231,10 +259,12 @@ class Processes(unittest.TestCase):
             tensor, column = torch.ones(1000), torch.zeros(1)
             dist.all_reduce(tensor, async_op=True).wait()
             (dist.send if rank == 0 else dist.recv)(column, 1 - rank)  # so that all threads are there
-            for end in (os._exit, sys.exit):
+            finish = ctypes.pythonapi.Py_Exit  # destroys what Python and C++ still have
+            for destroys, end in ((False, os._exit), (False, finish), (True, finish)):
                 child = os.fork()
                 if child == 0:
-                    dist.destroy_process_group() if end is sys.exit else None
+                    if destroys:
+                        dist.destroy_process_group()
                     end(7)
                 began = time.monotonic()
                 while (done := os.waitpid(child, os.WNOHANG))[0] == 0:
@@ -242,7 +272,7 @@ class Processes(unittest.TestCase):
                     time.sleep(0.02)
                 assert os.waitstatus_to_exitcode(done[1]) == 7, done
                 dist.all_reduce(tensor)
-            assert tensor[0] == size ** 3, tensor
+            assert tensor[0] == size ** 4, tensor
         ranks.run(2, body)
 
     def test_a_call_in_a_fork_is_refused(self):
@@ -269,6 +299,13 @@ class Processes(unittest.TestCase):
     def test_spawned_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(be_spawned, (2, f"{folder}/store"), nprocs=2)
+
+
+def setUpModule():
+    """What ranks would do once each, done before they are forked."""
+    fine = network()
+    loss_of(fine, *batches(1, 8)[0]).backward()
+    torch.optim.Adam(fine.parameters()).step()
 
 
 if __name__ == "__main__":
