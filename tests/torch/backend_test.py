@@ -2,6 +2,7 @@
 """The backend of torch.distributed, rank by rank: every call on every type against what it must give, beside gloo, wrong
 calls, deaths. Usage: backend_test.py [unittest's arguments]"""
 import datetime
+import inspect
 import os
 import signal
 import time
@@ -17,6 +18,8 @@ NUMBERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch
            torch.float64, torch.complex64, torch.complex128, torch.bool]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (4099,)]
 Op = dist.ReduceOp
+# PyTorch 2.2 refuses it to all others.
+MONITORED_BARRIER = "only implemented for GLOO" not in inspect.getsource(dist.monitored_barrier)
 
 
 def make(rank, shape, dtype, salt=0):
@@ -179,9 +182,10 @@ class Collectives(unittest.TestCase):
             small = torch.full((16,), float(rank + 1)).to(torch.float8_e4m3fn)
             dist.all_reduce(small)
             same(small.float(), torch.full((16,), size * (size + 1) / 2), "all_reduce of float8")
-            wide = torch.full((3,), 40000 + rank, dtype=torch.uint16)
-            dist.broadcast(wide, 1)
-            assert wide.tolist() == [40001] * 3, wide
+            if hasattr(torch, "uint16"):
+                wide = torch.full((3,), 40000 + rank, dtype=torch.uint16)
+                dist.broadcast(wide, 1)
+                assert wide.tolist() == [40001] * 3, wide
             entries = torch.sparse_coo_tensor([[0, rank + 1]], torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (size + 2, 2))
             dist.all_reduce(entries)
             wanted = torch.zeros(size + 2, 2)
@@ -255,10 +259,12 @@ class Asynchronous(unittest.TestCase):
             dist.scatter_object_list(taken, [f"for {r}" for r in range(size)] if rank == 0 else None, src=0)
             assert taken == [f"for {rank}"], taken
             dist.barrier()
-            dist.monitored_barrier(timeout=datetime.timedelta(seconds=10))
+            if MONITORED_BARRIER:
+                dist.monitored_barrier(timeout=datetime.timedelta(seconds=10))
             dist.barrier(group=mine)
         ranks.run(4, body)
 
+    @unittest.skipUnless(MONITORED_BARRIER, "this PyTorch lets Gloo alone have a monitored_barrier")
     def test_monitored_barrier_names_who_is_missing_and_the_group_goes_on(self):
         def body(rank, _):
             if rank != 2:
@@ -386,7 +392,8 @@ class Mistakes(unittest.TestCase):
         def after_the_end(_rank, _):
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             dist.destroy_process_group()
-            backend.shutdown()  # twice does not hurt
+            for _ in range(2):  # twice does not hurt; PyTorch 2.2 has not done it yet
+                tutti.torch._module().shutdown(backend)
             from torch.distributed import AllreduceOptions
             backend.allreduce([torch.ones(1)], AllreduceOptions()).wait()
         self.everybody_sees(after_the_end, dist.DistBackendError, "has been shut down")

@@ -346,7 +346,7 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
     });
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
-  return submit({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather", caller_waits(opts)}, inputs, outputs,
+  return submit({OpType::COALESCED, "tutti:all_gather", caller_waits(opts)}, inputs, outputs,
                 body);
 }
 
@@ -469,7 +469,7 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
   const bool one = inputs.size() == 1;
-  return submit({one ? OpType::_REDUCE_SCATTER_BASE : OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+  return submit({one ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
                  one ? "tutti:_reduce_scatter_base" : "tutti:reduce_scatter", caller_waits(opts)},
                 inputs, outputs, body);
 }
