@@ -1,29 +1,67 @@
 #!/usr/bin/env python3
 """torch.distributed with the backend tutti beside gloo, in the same processes, in turns: all_reduce, point to point, and
-steps of DistributedDataParallel. Prints tables in Markdown.
+steps of DistributedDataParallel; and what a call costs on its way from Python to the C interface. Prints tables in Markdown.
 
     bench/torch/beside_gloo.py [--ranks 2,4] [--rounds 3]      # tutti and PyTorch must be importable"""
 import argparse
+import ctypes
 import os
+import pathlib
 import statistics
+import subprocess
 import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 
+import tutti
 import tutti.torch
+from tutti.torch import _compile
+
+# The C interface alone: joins, and calls all_reduce in a loop.
+C_LOOP = """
+#include <tutti/tutti.h>
+static tuttiComm_t comm;
+int join(const char* id, int rank, int size) {
+  tuttiUniqueId job;
+  for (int i = 0; i < TUTTI_UNIQUE_ID_BYTES; ++i) job.internal[i] = id[i];
+  return tuttiCommInitRank(&comm, size, job, rank);
+}
+int all_reduce(float* data, size_t count, int calls) {
+  int result = 0;
+  for (int i = 0; i < calls; ++i) result |= tuttiAllReduce(data, data, count, tuttiFloat32, tuttiSum, comm, NULL);
+  return result;
+}
+int leave(void) { return tuttiCommDestroy(comm); }
+"""
+
+
+def c_loop(folder):
+    """The loop, compiled."""
+    source, library = pathlib.Path(folder, "loop.c"), pathlib.Path(folder, "loop.so")
+    source.write_text(C_LOOP)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", f"-I{_compile.include_folder()}", source, "-o", library, tutti.library()],
+                   check=True)
+    return library
 
 
 def seconds_a_call(call, group, at_least_s=0.15):
     """The mean of calls that follow each other; all ranks make the same number of them."""
-    call()
+    def loop(calls):
+        for _ in range(calls):
+            call()
+    return seconds_a_turn(loop, group, at_least_s)
+
+
+def seconds_a_turn(loop, group, at_least_s=0.15):
+    """The same of loop(calls), which makes so many calls."""
+    loop(1)
     calls, passed = 1, 0.0
     while True:
         dist.barrier(group=group)
         began = time.perf_counter()
-        for _ in range(calls):
-            call()
+        loop(calls)
         passed = torch.tensor([time.perf_counter() - began])
         dist.all_reduce(passed, dist.ReduceOp.MAX)
         if passed.item() >= at_least_s or calls >= 1 << 16:
@@ -75,7 +113,40 @@ def training_step(group):
     return step
 
 
-def be_rank(rank, size, rounds, store):
+def way_of_a_call(group, alone, loop, rounds):
+    """Rows of (who calls, ranks, µs): the same small all_reduce from each place on its way from a script to the library, with
+    the group and with one rank alone, where nothing but the way is left."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for ranks_in_all, of in ((size, group), (1, alone)):
+        job = [tutti.unique_id()] if ranks_in_all == 1 or rank == 0 else [None]
+        if ranks_in_all > 1:
+            dist.broadcast_object_list(job, 0)
+        me = rank if ranks_in_all > 1 else 0
+        assert loop.join(ctypes.c_char_p(job[0]), me, ranks_in_all) == 0
+        job = [tutti.unique_id()] if ranks_in_all == 1 or rank == 0 else [None]
+        if ranks_in_all > 1:
+            dist.broadcast_object_list(job, 0)
+        comm = tutti.Communicator.join(ranks_in_all, job[0], me)
+        tensor = torch.ones(16)
+        array, backend, options = tensor.numpy(), of._get_backend(torch.device("cpu")), dist.AllreduceOptions()
+        options.asyncOp = False
+        places = {
+            "a loop in C": lambda calls: loop.all_reduce(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(16), calls),
+            "the Python package, a numpy array": lambda calls: [comm.all_reduce(array) for _ in range(calls)] and None,
+            "the backend itself": lambda calls: [backend.allreduce([tensor], options).wait() for _ in range(calls)] and None,
+            "the process group": lambda calls: [of.allreduce([tensor], options).wait() for _ in range(calls)] and None,
+            "dist.all_reduce": lambda calls: [dist.all_reduce(tensor, group=of) for _ in range(calls)] and None}
+        found = {name: [] for name in places}
+        for _ in range(rounds):
+            for name, place in places.items():
+                found[name].append(seconds_a_turn(place, dist.group.WORLD))
+        for name, runs in found.items():
+            yield name, ranks_in_all, statistics.median(runs) * 1e6
+        comm.close()
+        loop.leave()
+
+
+def be_rank(rank, size, rounds, store, library):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     groups = {"gloo": dist.group.WORLD, "tutti": dist.new_group(backend="tutti")}
@@ -84,9 +155,17 @@ def be_rank(rank, size, rounds, store):
         for name, seconds in cases(groups):
             found.setdefault(name, []).append(seconds)
     if rank == 0:
+        print("| call | ranks | Tutti (µs) | Gloo (µs) | Gloo / Tutti |\n|---|---|---|---|---|")
         for name, runs in found.items():
             gloo, ours = (statistics.median(run[k] for run in runs) * 1e6 for k in ("gloo", "tutti"))
-            print(f"| {name} | {size} | {ours:.4g} | {gloo:.4g} | {gloo / ours:.2f} |", flush=True)
+            print(f"| {name} | {size} | {ours:.4g} | {gloo:.4g} | {gloo / ours:.2f} |")
+        print("\n| all_reduce of 64 B, called from | ranks | µs | beyond C (µs) |\n|---|---|---|---|", flush=True)
+    alone = [dist.new_group([r], backend="tutti") for r in range(size)][rank]
+    in_c = None
+    for name, ranks_in_all, us in way_of_a_call(groups["tutti"], alone, ctypes.CDLL(str(library)), rounds):
+        in_c = us if name == "a loop in C" else in_c
+        if rank == 0:
+            print(f"| {name} | {ranks_in_all} | {us:.3f} | {us - in_c:.3f} |", flush=True)
     dist.destroy_process_group()
 
 
@@ -96,13 +175,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     tutti.torch._module()  # compiled before any time is taken
-    print("| call | ranks | Tutti (µs) | Gloo (µs) | Gloo / Tutti |\n|---|---|---|---|---|", flush=True)
+    folder = tempfile.TemporaryDirectory()
+    library = c_loop(folder.name)
     for size in map(int, options.ranks.split(",")):
         store = tempfile.mktemp(prefix="tutti-bench-")
         children = []
         for rank in range(size):
             if (child := os.fork()) == 0:
-                be_rank(rank, size, options.rounds, store)
+                be_rank(rank, size, options.rounds, store, library)
                 os._exit(0)
             children.append(child)
         if any(os.waitpid(child, 0)[1] for child in children):

@@ -14,8 +14,11 @@ import math as _math
 import numpy as _numpy
 
 from . import errors
-from ._core import (HEADER_VERSION, Communicator, Config, Operator, Options, Prepared, Stream, Window, allocate,
-                    environment_rank, error_string, group, library, opaque, type_size, unique_id, version)
+try:
+    from ._core import (HEADER_VERSION, Communicator, Config, Operator, Options, Prepared, Stream, Window, allocate,
+                        environment_rank, error_string, group, library, opaque, type_size, unique_id, version)
+except ImportError as error:
+    raise ImportError(f"libtutti or the bindings of this package cannot be loaded: {error}; reinstall the package") from error
 from .errors import (Aborted, DeviceError, Error, InternalError, InvalidArgument, InvalidUsage, Mismatch, RemoteError,
                      SystemError, Timeout, Unsupported)
 

@@ -14,15 +14,8 @@
 namespace tutti {
 namespace {
 
-HandleStore<Communicator, tuttiComm>& communicators() {
-  static HandleStore<Communicator, tuttiComm> store;
-  return store;
-}
-
-HandleStore<Stream, tuttiStream>& streams() {
-  static HandleStore<Stream, tuttiStream> store;
-  return store;
-}
+HandleStore<Communicator, tuttiComm>& communicators() { return all_of<HandleStore<Communicator, tuttiComm>>(); }
+HandleStore<Stream, tuttiStream>& streams() { return all_of<HandleStore<Stream, tuttiStream>>(); }
 
 JobId id_of(const tuttiUniqueId& id) { return decode(std::span<const char, TUTTI_UNIQUE_ID_BYTES>(id.internal)); }
 
@@ -60,16 +53,13 @@ tuttiResult_t report(Code code, const std::string& sentence) noexcept {
 
 Communicator& communicator_of(tuttiComm_t comm) {
   check_not_null("comm", comm);
-  if (!comm->is_live()) throw Error(Code::invalid_argument, fmt::format("comm {} is not a live communicator: it was "
-                                                                        "destroyed, or never made", fmt::ptr(comm)));
+  if (!comm->is_live()) refuse_handle("comm", *comm, "not a live communicator: it was destroyed, or never made");
   return *comm->object;
 }
 
 Stream& stream_of(tuttiStream_t stream) {
   check_not_null("stream", stream);
-  if (!stream->is_live()) throw Error(Code::invalid_argument, fmt::format("stream {} is not a live stream: it was "
-                                                                          "destroyed, or never made",
-                                                                          fmt::ptr(stream)));
+  if (!stream->is_live()) refuse_handle("stream", *stream, "not a live stream: it was destroyed, or never made");
   return *stream->object;
 }
 

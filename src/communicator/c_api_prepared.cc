@@ -12,16 +12,12 @@ struct tuttiPrepared : tutti::Handle<std::shared_ptr<tutti::Prepared>> {};
 namespace tutti {
 namespace {
 
-HandleStore<std::shared_ptr<Prepared>, tuttiPrepared>& store() {
-  static HandleStore<std::shared_ptr<Prepared>, tuttiPrepared> prepared;
-  return prepared;
-}
+using Store = HandleStore<std::shared_ptr<Prepared>, tuttiPrepared>;
+Store& store() { return all_of<Store>(); }
 
 Prepared& prepared_of(tuttiPrepared_t prepared) {
   if (prepared == nullptr) throw Error(Code::invalid_argument, "prepared is NULL");
-  if (!prepared->is_live())
-    throw Error(Code::invalid_argument,
-                fmt::format("prepared {} is not live: it was destroyed, or never made", fmt::ptr(prepared)));
+  if (!prepared->is_live()) refuse_handle("prepared", *prepared, "not live: it was destroyed, or never made");
   return **prepared->object;
 }
 

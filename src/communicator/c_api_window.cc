@@ -25,16 +25,11 @@ struct tuttiWindow : tutti::Handle<tutti::WindowOf> {};
 namespace tutti {
 namespace {
 
-HandleStore<WindowOf, tuttiWindow>& store() {
-  static HandleStore<WindowOf, tuttiWindow> windows;
-  return windows;
-}
+HandleStore<WindowOf, tuttiWindow>& store() { return all_of<HandleStore<WindowOf, tuttiWindow>>(); }
 
 WindowOf& live_window(tuttiWindow_t window) {
   check_not_null("window", window);
-  if (!window->is_live())
-    throw Error(Code::invalid_argument,
-                fmt::format("window {} is not live: it was deregistered, or never made", fmt::ptr(window)));
+  if (!window->is_live()) refuse_handle("window", *window, "not live: it was deregistered, or never made");
   return *window->object;
 }
 

@@ -1,13 +1,20 @@
 // Handles: live, dead, and used again only late.
 #include "communicator/handle.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <set>
+#include <string>
+#include <thread>
 
 #include <gtest/gtest.h>
 
 #include "communicator/c_api.h"
 #include "communicator/calling_thread.h"
 #include "communicator/communicator.h"
+#include "sanitizer.h"
 
 namespace tutti {
 namespace {
@@ -28,6 +35,52 @@ TEST(Handle, ADeadOneIsToldFromALiveOneAndIsNotUsedAgainSoon) {
     store.take(cell);
   }
   EXPECT_FALSE(later.contains(first));
+}
+
+TEST(Handle, InAForkItSaysThatTheParentHasTheObjectWhichIsLeftAlone) {
+  struct Counted {
+    int* destroyed;
+    ~Counted() { ++*destroyed; }
+  };
+  struct CountedCell : Handle<Counted> {};
+  int destroyed = 0;
+  {
+    HandleStore<Counted, CountedCell> store;
+    CountedCell* const cell = store.make(std::make_unique<Counted>(&destroyed));
+    Counted* const object = cell->object.get();
+    store.before_fork();
+    store.after_fork(false);
+    EXPECT_TRUE(cell->is_live());
+    store.before_fork();
+    store.after_fork(true);
+    EXPECT_FALSE(cell->is_live());
+    EXPECT_TRUE(cell->is_of_parent());
+    EXPECT_EQ(store.take(cell), nullptr);
+    EXPECT_EQ(destroyed, 0);
+    delete object;
+  }
+  EXPECT_EQ(destroyed, 1);
+}
+
+TEST(Handle, AForkIsRefusedEveryCallAndEndsWhileItsParentGoesOn) {
+  if (test::thread_sanitizer) GTEST_SKIP() << "forks";
+  tuttiComm_t comms[2];
+  ASSERT_EQ(tuttiCommInitAll(comms, 2, nullptr), tuttiSuccess);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    float value = 1;
+    const bool right = tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiSum, comms[0], nullptr) == tuttiInvalidUsage &&
+                       std::string(tuttiGetLastError(nullptr)).find("forked") != std::string::npos &&
+                       tuttiCommDestroy(comms[0]) == tuttiInvalidUsage;
+    std::exit(right ? 0 : 1);  // destroys what is static
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  std::thread other([&] { EXPECT_EQ(tuttiBarrier(comms[1], nullptr), tuttiSuccess); });
+  EXPECT_EQ(tuttiBarrier(comms[0], nullptr), tuttiSuccess);
+  other.join();
+  for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
 }
 
 TEST(CallingThread, KeepsNothingFromOtherThreads) {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The backend of torch.distributed, rank by rank: every call on every type against what it must give, beside gloo, DDP
-against one process, wrong calls, deaths. Usage: backend_test.py [unittest's arguments]"""
+"""The backend of torch.distributed, rank by rank: every call on every type against what it must give, beside gloo, wrong
+calls, deaths. Usage: backend_test.py [unittest's arguments]"""
 import datetime
+import inspect
 import os
 import signal
 import time
@@ -17,6 +18,8 @@ NUMBERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch
            torch.float64, torch.complex64, torch.complex128, torch.bool]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (4099,)]
 Op = dist.ReduceOp
+# PyTorch 2.2 refuses it to all others.
+MONITORED_BARRIER = "only implemented for GLOO" not in inspect.getsource(dist.monitored_barrier)
 
 
 def make(rank, shape, dtype, salt=0):
@@ -130,6 +133,12 @@ class Collectives(unittest.TestCase):
 
     def test_single_tensor_forms_and_uneven_blocks(self):
         def body(rank, size):
+            if hasattr(dist, "gather_single"):
+                root = size - 1
+                gathered = torch.zeros(size, 2) if rank == root else None
+                dist.gather_single(torch.full((2,), float(rank)), gathered, root)
+                if rank == root:
+                    same(gathered, torch.arange(size).float().reshape(-1, 1).expand(size, 2), "gather_single")
             gathered = torch.zeros(size * 3)
             dist.all_gather_into_tensor(gathered, torch.full((3,), float(rank)))
             same(gathered, torch.arange(size).repeat_interleave(3).float(), "all_gather_into_tensor")
@@ -173,9 +182,10 @@ class Collectives(unittest.TestCase):
             small = torch.full((16,), float(rank + 1)).to(torch.float8_e4m3fn)
             dist.all_reduce(small)
             same(small.float(), torch.full((16,), size * (size + 1) / 2), "all_reduce of float8")
-            wide = torch.full((3,), 40000 + rank, dtype=torch.uint16)
-            dist.broadcast(wide, 1)
-            assert wide.tolist() == [40001] * 3, wide
+            if hasattr(torch, "uint16"):
+                wide = torch.full((3,), 40000 + rank, dtype=torch.uint16)
+                dist.broadcast(wide, 1)
+                assert wide.tolist() == [40001] * 3, wide
             entries = torch.sparse_coo_tensor([[0, rank + 1]], torch.tensor([[1.0, 2.0], [3.0, 4.0]]), (size + 2, 2))
             dist.all_reduce(entries)
             wanted = torch.zeros(size + 2, 2)
@@ -249,10 +259,12 @@ class Asynchronous(unittest.TestCase):
             dist.scatter_object_list(taken, [f"for {r}" for r in range(size)] if rank == 0 else None, src=0)
             assert taken == [f"for {rank}"], taken
             dist.barrier()
-            dist.monitored_barrier(timeout=datetime.timedelta(seconds=10))
+            if MONITORED_BARRIER:
+                dist.monitored_barrier(timeout=datetime.timedelta(seconds=10))
             dist.barrier(group=mine)
         ranks.run(4, body)
 
+    @unittest.skipUnless(MONITORED_BARRIER, "this PyTorch lets Gloo alone have a monitored_barrier")
     def test_monitored_barrier_names_who_is_missing_and_the_group_goes_on(self):
         def body(rank, _):
             if rank != 2:
@@ -380,7 +392,8 @@ class Mistakes(unittest.TestCase):
         def after_the_end(_rank, _):
             backend = dist.group.WORLD._get_backend(torch.device("cpu"))
             dist.destroy_process_group()
-            backend.shutdown()  # twice does not hurt
+            for _ in range(2):  # twice does not hurt; PyTorch 2.2 has not done it yet
+                tutti.torch._module().shutdown(backend)
             from torch.distributed import AllreduceOptions
             backend.allreduce([torch.ones(1)], AllreduceOptions()).wait()
         self.everybody_sees(after_the_end, dist.DistBackendError, "has been shut down")
@@ -442,97 +455,18 @@ class Deaths(unittest.TestCase):
             try:
                 dist.recv(tensor, 1)
             except dist.DistBackendError as error:
-                return str(error)
+                return time.monotonic(), str(error)
         processes, pipes = ranks.start(2, body)
         time.sleep(1)
         os.kill(processes[1], signal.SIGKILL)
-        answers = ranks.finish(processes, pipes, may_die={1})
-        self.assertTrue(answers[0])
+        killed = time.monotonic()
+        when, sentence = ranks.finish(processes, pipes, may_die={1})[0]
+        self.assertLess(when - killed, 1.0)
+        self.assertIn("rank 1", sentence)
 
 
-def network():
-    torch.manual_seed(1)
-    return torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 64),
-                               torch.nn.ReLU(), torch.nn.Linear(64, 5))
-
-
-def batches(count, size):
-    generator = torch.Generator().manual_seed(2)
-    return [(torch.randn(size, 20, generator=generator), torch.randint(5, (size,), generator=generator))
-            for _ in range(count)]
-
-
-class Training(unittest.TestCase):
-    def test_ddp_gives_the_weights_that_one_process_gets(self):
-        def train(model, data):
-            optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-            for inputs, labels in data:
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(inputs), labels).backward()
-                optimizer.step()
-            return [p.detach().clone() for p in model.parameters()]
-
-        def plain_network():
-            torch.manual_seed(1)
-            return torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 5))
-
-        def body(rank, size):
-            model = torch.nn.parallel.DistributedDataParallel(plain_network(), bucket_cap_mb=0.002)
-            share = [(x.chunk(size)[rank], y.chunk(size)[rank]) for x, y in batches(10, 24)]
-            return train(model, share)
-        alone = train(plain_network(), batches(10, 24))
-        for size in (2, 4):
-            for weights in ranks.run(size, body):
-                for got, wanted in zip(weights, alone):
-                    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
-
-    def test_ddp_with_unused_parameters_no_sync_hooks_and_buffers(self):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-        from torch.nn.parallel import DistributedDataParallel
-
-        def body(rank, size):
-            model = DistributedDataParallel(network(), find_unused_parameters=True)
-            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-            (inputs, labels), (more, more_labels) = batches(2, 8 * size)
-            with model.no_sync():
-                torch.nn.functional.cross_entropy(model(inputs[rank::size]), labels[rank::size]).backward()
-            torch.nn.functional.cross_entropy(model(more[rank::size]), more_labels[rank::size]).backward()
-            gradient = model.module[0].weight.grad
-            gathered = [torch.zeros_like(gradient) for _ in range(size)]
-            dist.all_gather(gathered, gradient)
-            assert all(torch.equal(g, gradient) for g in gathered) and gradient.abs().sum() > 0
-        ranks.run(2, body)
-
-    def test_zero_fsdp2_dtensor_and_checkpoints(self):
-        import tempfile
-        folder = tempfile.mkdtemp(prefix="tutti-torch-checkpoint-")
-
-        def body(rank, size):
-            from torch.distributed.device_mesh import init_device_mesh
-            from torch.distributed.optim import ZeroRedundancyOptimizer
-            from torch.distributed.tensor import Shard, distribute_tensor
-            model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 5))
-            optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
-            model(torch.ones(2, 20) * (rank + 1)).sum().backward()
-            optimizer.step()
-            mesh = init_device_mesh("cpu", (size,))
-            whole = torch.arange(12.0).reshape(6, 2)
-            sharded = distribute_tensor(whole, mesh, [Shard(0)])
-            assert torch.equal((sharded * 2).full_tensor(), whole * 2)
-            from torch.distributed.fsdp import fully_shard
-            net = torch.nn.Sequential(torch.nn.Linear(20, 16), torch.nn.Linear(16, 4))
-            fully_shard(net, mesh=mesh)
-            net(torch.ones(3, 20)).sum().backward()
-            torch.optim.SGD(net.parameters(), 0.1).step()
-            import torch.distributed.checkpoint as checkpoint
-            state = {"weights": sharded}
-            checkpoint.save(state, checkpoint_id=folder)
-            state = {"weights": distribute_tensor(torch.zeros(6, 2), mesh, [Shard(0)])}
-            checkpoint.load(state, checkpoint_id=folder)
-            assert torch.equal(state["weights"].full_tensor(), whole)
-        ranks.run(2, body)
-
-    def test_shared_memory_is_lent_and_gives_the_same_results(self):
+class SharedMemory(unittest.TestCase):
+    def test_tensors_lie_there_and_gives_the_same_results(self):
         def body(rank, size):
             tutti.torch.use_shared_memory()
             tensors = [torch.full((1 << 20,), float(rank + i)) for i in range(3)]

@@ -10,6 +10,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -105,17 +106,42 @@ def compile_to(target, say):
         os.replace(made, target)  # at once or not at all
 
 
-def load(say=lambda text: print("tutti:", text, file=sys.stderr, flush=True)):
-    """The module for the PyTorch that is imported. Raises NoCompiler, ImportError."""
-    name = f"tutti_torch_{fingerprint()}"
-    target = cache_folder() / (name + ".so")
+def check_whole(target):
+    """A file that was cut off would not fail to load but end the process. (The table of sections stands at its end.)"""
+    with open(target, "rb") as file:
+        header = file.read(64)
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        raise ImportError("it is no library")
+    (table,), (entry_bytes, entries) = struct.unpack_from("@Q", header, 40), struct.unpack_from("@HH", header, 58)
+    if target.stat().st_size < table + entry_bytes * entries:
+        raise ImportError("its end is missing")
+
+
+def loaded(target):
     if not target.is_file():
-        with only_one(target.parent):
-            if not target.is_file():
-                compile_to(target, say)
+        raise ImportError("it does not exist")
+    check_whole(target)
+    name = target.name.split(".")[0]
     spec = importlib.util.spec_from_file_location(name, target)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def load(say=lambda text: print("tutti:", text, file=sys.stderr, flush=True)):
+    """The module for the PyTorch that is imported. Raises NoCompiler, ImportError."""
+    target = cache_folder() / f"tutti_torch_{fingerprint()}.so"
+    try:
+        module = loaded(target)
+    except ImportError:
+        with only_one(target.parent):
+            try:  # another rank may have made it
+                module = loaded(target)
+            except ImportError as error:
+                if target.exists():
+                    say(f"{target} cannot be loaded ({error}): it is made anew")
+                compile_to(target, say)
+                module = loaded(target)
     if module.TORCH_VERSION != torch.__version__.split("+")[0]:
         raise ImportError(f"{target} was compiled for PyTorch {module.TORCH_VERSION}, but {torch.__version__} is imported: "
                           "headers and library of the installed PyTorch do not belong together")

@@ -6,6 +6,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -45,7 +46,7 @@ class SharedAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) { return allocate_block(bytes); }
   c10::DataPtr allocate(size_t bytes) const { return const_cast<SharedAllocator*>(this)->allocate_block(bytes); }
   c10::DeleterFnPtr raw_deleter() const override { return &SharedAllocator::release; }
-  void copy_data(void* to, const void* from, size_t bytes) const { default_copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const { std::memcpy(to, from, bytes); }
 
  private:
   static constexpr uint8_t priority = 100;

@@ -96,6 +96,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
     : c10d::Backend(rank, size), store_(std::move(store)), joined_timeout_(timeout), timeout_(timeout) {
   const auto [comm, id] = join(*store_, rank, size, timeout);
   comm_ = comm;
+  queue_ = std::make_unique<Queue>();
   store_ = c10::make_intrusive<c10d::PrefixStore>(name_of(id), store_);
   lanes_ = std::make_unique<PointToPoint>(store_, rank, size, comm_, timeout);
   init();
@@ -104,18 +105,32 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
 void Backend::end(bool abort) {
   if (abort && !ended_) tuttiCommAbort(comm_);
   if (ended_.exchange(true)) return;
-  queue_.close();
+  int rank = 0;
+  if (tuttiCommUserRank(comm_, &rank) != tuttiSuccess) {  // in a fork, which has none of their threads
+    (void)queue_.release();
+    (void)lanes_.release();
+    return;
+  }
+  queue_->close();
   lanes_->close(abort);
   tuttiCommDestroy(std::exchange(comm_, nullptr));
 }
 
+void Backend::check_open() const {
+  if (ended_) raise(tuttiInvalidUsage, "the process group has been shut down");
+  int rank = 0;
+  check(tuttiCommUserRank(comm_, &rank));  // a fork is told that the communicator is not its own
+}
+
 std::string Backend::transport_to(int peer) const {
+  check_open();
   const char* name = nullptr;
   check(tuttiCommTransport(comm_, peer, &name));
   return name;
 }
 
 std::string Backend::algorithm_for(const std::string& collective, size_t bytes) const {
+  check_open();
   const char* name = nullptr;
   check(tuttiCommAlgorithm(comm_, collective.c_str(), bytes, &name));
   return name;
@@ -123,8 +138,9 @@ std::string Backend::algorithm_for(const std::string& collective, size_t bytes) 
 
 WorkPointer Backend::submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body) {
   auto call = c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, std::move(body));
+  check_open();
   ++calls_;
-  queue_.submit(call, kind.caller_waits);
+  queue_->submit(call, kind.caller_waits);
   return call;
 }
 
@@ -330,50 +346,65 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
     });
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
-  return submit({OpType::ALLGATHER_INTO_TENSOR_COALESCED, "tutti:all_gather", caller_waits(opts)}, inputs, outputs,
+  return submit({OpType::COALESCED, "tutti:all_gather", caller_waits(opts)}, inputs, outputs,
                 body);
+}
+
+// The list that the root alone has, of a block for each rank; empty elsewhere.
+Tensors Backend::list_of_root(const std::vector<Tensors>& lists, int64_t root, const Tensor& own,
+                              const char* name) const {
+  check_root(root);
+  if (rank_ == root) {
+    check_lists(lists, name);
+    check_same_type(own, lists[0][0], name);
+    check_count("tensor", own.numel(), lists[0][size_t(rank_)].numel());
+    return lists[0];
+  }
+  if (!lists.empty() && !lists[0].empty())
+    refuse(std::string(name) + " is given on rank " + std::to_string(rank_) + ", which is not the root");
+  return {};
 }
 
 WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   const Tensor input = only(inputs, "tensor");
-  check_root(opts.rootRank);
-  const bool is_root = rank_ == opts.rootRank;
-  if (is_root) {
-    check_lists(outputs, "gather_list");
-    check_same_type(input, outputs[0][0], "gather_list");
-    check_count("tensor", input.numel(), outputs[0][size_t(rank_)].numel());
-  } else if (!outputs.empty() && !outputs[0].empty()) {
-    refuse("gather_list is given on rank " + std::to_string(rank_) + ", which is not the root");
-  }
-  const Tensors list = is_root ? outputs[0] : Tensors{};
-  const auto body = [this, input, list, is_root, root = int(opts.rootRank), terms = terms(opts.timeout)] {
-    const Tensor in = plain(input), out = is_root ? flat_room(list) : Tensor();
+  const Tensors list = list_of_root(outputs, opts.rootRank, input, "gather_list");
+  const auto body = [this, input, list, root = int(opts.rootRank), terms = terms(opts.timeout)] {
+    const Tensor in = plain(input), out = list.empty() ? Tensor() : flat_room(list);
     const std::vector<size_t> counts = sizes_of(list);
-    check(tuttiGatherVWith(in.data_ptr(), size_t(in.numel()), is_root ? out.data_ptr() : nullptr,
-                           is_root ? counts.data() : nullptr, nullptr, moved_type(in), root, comm_, nullptr,
-                           terms.get()));
-    if (is_root) put_back_parts(out, list);
+    check(tuttiGatherVWith(in.data_ptr(), size_t(in.numel()), data_or_null(out), counts.data(), nullptr, moved_type(in),
+                           root, comm_, nullptr, terms.get()));
+    if (out.defined()) put_back_parts(out, list);
   };
   return submit({OpType::GATHER, "tutti:gather", caller_waits(opts)}, inputs, list, body);
 }
 
+WorkPointer Backend::gather_single(Tensor& output, Tensor& input, const c10d::GatherOptions& opts) {
+  check_root(opts.rootRank);
+  check_on_host(input, "tensor");
+  Tensors outputs, inputs{input};
+  if (rank_ == opts.rootRank) {
+    check_on_host(output, "gather_tensor");
+    check_same_type(input, output, "gather_tensor");
+    check_count("gather_tensor", output.numel(), input.numel() * size_);
+    outputs.push_back(output);
+  }
+  const auto body = [this, input, outputs, root = int(opts.rootRank), terms = terms(opts.timeout)] {
+    const Tensor in = plain(input), out = outputs.empty() ? Tensor() : plain_room(outputs[0]);
+    check(tuttiGatherWith(in.data_ptr(), data_or_null(out), size_t(in.numel()), moved_type(in), root, comm_, nullptr,
+                          terms.get()));
+    if (out.defined()) put_back(out, outputs[0]);
+  };
+  return submit({OpType::GATHER, "tutti:gather", caller_waits(opts)}, inputs, outputs, body);
+}
+
 WorkPointer Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) {
   const Tensor output = only(outputs, "tensor");
-  check_root(opts.rootRank);
-  const bool is_root = rank_ == opts.rootRank;
-  if (is_root) {
-    check_lists(inputs, "scatter_list");
-    check_same_type(output, inputs[0][0], "scatter_list");
-    check_count("tensor", output.numel(), inputs[0][size_t(rank_)].numel());
-  } else if (!inputs.empty() && !inputs[0].empty()) {
-    refuse("scatter_list is given on rank " + std::to_string(rank_) + ", which is not the root");
-  }
-  const Tensors list = is_root ? inputs[0] : Tensors{};
-  const auto body = [this, output, list, is_root, root = int(opts.rootRank), terms = terms(opts.timeout)] {
-    const Tensor in = is_root ? flat(list) : Tensor(), out = plain_room(output);
+  const Tensors list = list_of_root(inputs, opts.rootRank, output, "scatter_list");
+  const auto body = [this, output, list, root = int(opts.rootRank), terms = terms(opts.timeout)] {
+    const Tensor in = list.empty() ? Tensor() : flat(list), out = plain_room(output);
     const std::vector<size_t> counts = sizes_of(list);
-    check(tuttiScatterVWith(is_root ? in.data_ptr() : nullptr, is_root ? counts.data() : nullptr, nullptr,
-                            out.data_ptr(), size_t(out.numel()), moved_type(out), root, comm_, nullptr, terms.get()));
+    check(tuttiScatterVWith(data_or_null(in), counts.data(), nullptr, out.data_ptr(), size_t(out.numel()),
+                            moved_type(out), root, comm_, nullptr, terms.get()));
     put_back(out, output);
   };
   return submit({OpType::SCATTER, "tutti:scatter", caller_waits(opts)}, list, outputs, body);
@@ -438,7 +469,7 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
   const bool one = inputs.size() == 1;
-  return submit({one ? OpType::_REDUCE_SCATTER_BASE : OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+  return submit({one ? OpType::_REDUCE_SCATTER_BASE : OpType::COALESCED,
                  one ? "tutti:_reduce_scatter_base" : "tutti:reduce_scatter", caller_waits(opts)},
                 inputs, outputs, body);
 }
@@ -492,33 +523,43 @@ WorkPointer Backend::barrier(const c10d::BarrierOptions& opts) {
 constexpr milliseconds answer_time{2000};
 
 // Over the store, so that the group goes on where a rank did not come: each rank says that it is here, rank 0 says
-// whether all are.
+// whether all are. (Sentences begin as Gloo's do, which programs look for.)
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const milliseconds timeout = opts.timeout.count() > 0 ? opts.timeout : timeout_;
+  const milliseconds timeout = opts.timeout.count() >= 0 ? opts.timeout : timeout_;
   const std::string name = "tutti/monitored/" + std::to_string(monitored_++);
+  const std::string me = "[Rank " + std::to_string(rank_) + "]: ";
   if (rank_ != 0) {
     store_->set(name + "/" + std::to_string(rank_), std::vector<uint8_t>{1});
-    try {
-      store_->wait({name + "/verdict"}, timeout + answer_time);
-    } catch (const std::exception&) {
-      C10_THROW_ERROR(DistBackendError, "[Rank " + std::to_string(rank_) +
-                                            "]: rank 0 did not answer in monitoredBarrier in " +
-                                            std::to_string(timeout.count()) + " ms");
-    }
-    const std::vector<uint8_t> verdict = store_->get(name + "/verdict");
-    const std::string text(verdict.begin(), verdict.end());
-    if (text != "all") C10_THROW_ERROR(DistBackendError, "[Rank " + std::to_string(rank_) + "]: " + text);
+    const std::string verdict = verdict_of_rank_0(name, timeout);
+    if (verdict != "all")
+      C10_THROW_ERROR(DistBackendError, me + "Rank " + std::to_string(rank_) +
+                                            " successfully reached monitoredBarrier, but received errors while waiting "
+                                            "for send/recv from rank 0: " +
+                                            verdict);
     return;
   }
-  const std::vector<int> missing = missing_ranks(name, timeout, wait_all_ranks);
+  const std::string after = " monitoredBarrier in " + std::to_string(timeout.count()) + " ms";
   std::string text = "all";
-  if (!missing.empty()) {
+  if (timeout.count() == 0) {
+    text = "Rank 0 timed out in monitoredBarrier after 0 ms";
+  } else if (const std::vector<int> missing = missing_ranks(name, timeout, wait_all_ranks); !missing.empty()) {
     text = missing.size() == 1 ? "Rank " : "Ranks ";
     for (size_t i = 0; i < missing.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(missing[i]);
-    text += " failed to pass monitoredBarrier in " + std::to_string(timeout.count()) + " ms";
+    text += " failed to pass" + after;
   }
   store_->set(name + "/verdict", std::vector<uint8_t>(text.begin(), text.end()));
-  if (!missing.empty()) C10_THROW_ERROR(DistBackendError, "[Rank 0]: " + text);
+  if (text != "all") C10_THROW_ERROR(DistBackendError, me + text);
+}
+
+// "all", or who did not come.
+std::string Backend::verdict_of_rank_0(const std::string& name, milliseconds timeout) {
+  try {
+    store_->wait({name + "/verdict"}, timeout + answer_time);
+  } catch (const std::exception&) {
+    return "it did not answer in " + std::to_string(timeout.count()) + " ms";
+  }
+  const std::vector<uint8_t> verdict = store_->get(name + "/verdict");
+  return {verdict.begin(), verdict.end()};
 }
 
 // Of the others, at the deadline; only the first of them where not `all` are asked for.
@@ -542,6 +583,7 @@ WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
   const Tensor tensor = only(tensors, "tensor");
   check_peer(peer);
   auto call = c10::make_intrusive<Call>(rank_, OpType::SEND, "tutti:send", tensors, Tensors{}, nullptr);
+  check_open();
   call->waits_at_most(timeout_);
   lanes_->send(call, plain(tensor), peer, tag);
   return call;
@@ -550,6 +592,7 @@ WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
 WorkPointer Backend::receive(Tensors& tensors, int source, int tag, const Kind& kind) {
   const Tensor tensor = only(tensors, "tensor");
   auto call = c10::make_intrusive<Call>(rank_, kind.type, kind.title, tensors, tensors, nullptr);
+  check_open();
   call->waits_at_most(timeout_);
   lanes_->receive({call, tensor, source, tag});
   return call;

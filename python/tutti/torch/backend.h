@@ -61,6 +61,7 @@ class Backend : public c10d::Backend {
                                   const c10d::AllgatherOptions& opts) override;
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts);
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPointer gather_single(Tensor& output, Tensor& input, const c10d::GatherOptions& opts);
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override;
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& opts) override;
@@ -85,10 +86,13 @@ class Backend : public c10d::Backend {
   };
   WorkPointer submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body);
   Terms terms(milliseconds asked) const { return Terms(asked.count() > 0 ? asked : timeout_, joined_timeout_); }
+  void check_open() const;
   void check_root(int64_t root) const;
   void check_peer(int peer) const;
   void check_lists(const std::vector<Tensors>& lists, const char* what) const;
+  Tensors list_of_root(const std::vector<Tensors>& lists, int64_t root, const Tensor& own, const char* name) const;
   WorkPointer receive(Tensors& tensors, int source, int tag, const Kind& kind);
+  std::string verdict_of_rank_0(const std::string& name, milliseconds timeout);
   std::vector<int> missing_ranks(const std::string& name, milliseconds timeout, bool all);
   void all_reduce_sparse(const Tensor& tensor, const c10d::AllreduceOptions& opts);
   void end(bool abort);
@@ -101,7 +105,7 @@ class Backend : public c10d::Backend {
   uint64_t monitored_ = 0;
   std::atomic<bool> ended_{false};
   std::unique_ptr<PointToPoint> lanes_;
-  Queue queue_;
+  std::unique_ptr<Queue> queue_;
 };
 
 }  // namespace tutti_torch

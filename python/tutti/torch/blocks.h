@@ -49,6 +49,7 @@ inline Tensor flat_room(const Tensors& tensors) {
   for (const Tensor& tensor : tensors) count += tensor.numel();
   return at::empty({count}, tensors.front().options().memory_format(at::MemoryFormat::Contiguous));
 }
+inline void* data_or_null(const Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; }
 inline void put_back_parts(const Tensor& flat_result, const Tensors& tensors) {
   if (flat_result.data_ptr() == tensors.front().data_ptr() && follow_each_other(tensors)) return;
   int64_t first = 0;

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 // Throws what PyTorch's users expect of a failed call: ValueError where the call was refused, else DistBackendError, in
 // both cases with Tutti's sentence.
 [[noreturn]] inline void raise(tuttiResult_t result, const std::string& sentence) {
-  const std::string text = "tutti: " + sentence;
+  const std::string text = (result == tuttiTimeout ? "tutti: the timeout has passed: " : "tutti: ") + sentence;
   if (result == tuttiInvalidArgument) C10_THROW_ERROR(ValueError, text);
   if (result == tuttiUnsupported) C10_THROW_ERROR(NotImplementedError, text);
   C10_THROW_ERROR(DistBackendError, text);

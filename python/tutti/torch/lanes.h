@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <cctype>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -36,7 +37,9 @@ class LaneEnd {
  public:
   // `group`: the communicator of all ranks, whose failure ends the meeting.
   LaneEnd(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout)
-      : store_(std::move(store)),
+      : from_(from),
+        to_(to),
+        store_(std::move(store)),
         name_("tutti/lane/" + std::to_string(from) + "/" + std::to_string(to)),
         group_(group),
         timeout_(timeout) {}
@@ -71,6 +74,21 @@ class LaneEnd {
     join(text, 1);
   }
 
+  // As check(), with the group's ranks in place of the lane's, which are 0 and 1.
+  void check_lane(tuttiResult_t result) const {
+    if (result == tuttiSuccess) return;
+    std::string sentence = tuttiGetLastError(nullptr);
+    const std::string word = "rank ";
+    for (size_t at = 0; (at = sentence.find(word, at)) != std::string::npos;) {
+      at += word.size();
+      const bool alone = at + 1 >= sentence.size() || !std::isdigit(static_cast<unsigned char>(sentence[at + 1]));
+      if (at < sentence.size() && alone && (sentence[at] == '0' || sentence[at] == '1'))
+        sentence.replace(at, 1, std::to_string(sentence[at] == '0' ? from_ : to_));
+    }
+    raise(result, sentence.empty() ? tuttiGetErrorString(result) : sentence);
+  }
+
+  const int from_, to_;  // ranks of the group
   tuttiComm_t comm_ = nullptr;
 
  private:
@@ -91,7 +109,7 @@ class LaneEnd {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.timeout_ms = int32_t(std::min<int64_t>(timeout_.count(), INT32_MAX));
     tuttiComm_t made = nullptr;
-    check(tuttiCommInitRankConfig(&made, 2, id, rank, &config));
+    check_lane(tuttiCommInitRankConfig(&made, 2, id, rank, &config));
     const std::lock_guard lock(comm_mutex_);
     comm_ = made;
     if (interrupted_) tuttiCommAbort(comm_);
@@ -185,8 +203,8 @@ class SendLane : public LaneEnd {
   std::exception_ptr send_one(const Message& message) {
     try {
       const Header header{Header::message, message.tag, message.tensor.nbytes()};
-      check(tuttiSendWith(&header, sizeof header, tuttiUint8, 1, comm_, nullptr, endless()));
-      check(tuttiSendWith(message.tensor.data_ptr(), header.bytes, tuttiUint8, 1, comm_, nullptr, endless()));
+      check_lane(tuttiSendWith(&header, sizeof header, tuttiUint8, 1, comm_, nullptr, endless()));
+      check_lane(tuttiSendWith(message.tensor.data_ptr(), header.bytes, tuttiUint8, 1, comm_, nullptr, endless()));
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -335,7 +353,6 @@ class ReceiveLane : public LaneEnd {
   ReceiveLane(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout,
               Mailbox& mailbox, std::function<void(std::exception_ptr)> ended)
       : LaneEnd(std::move(store), from, to, group, timeout),
-        from_(from),
         mailbox_(mailbox),
         ended_(std::move(ended)),
         thread_([this] { work(); }) {}
@@ -374,10 +391,9 @@ class ReceiveLane : public LaneEnd {
     return false;
   }
   void receive_bytes(void* to, size_t bytes) {
-    check(tuttiRecvWith(to, bytes, tuttiUint8, 0, comm_, nullptr, endless()));
+    check_lane(tuttiRecvWith(to, bytes, tuttiUint8, 0, comm_, nullptr, endless()));
   }
 
-  int from_;
   Mailbox& mailbox_;
   std::function<void(std::exception_ptr)> ended_;
   std::thread thread_;
