@@ -19,12 +19,6 @@ struct GroupCall {
   Stream* stream;  // null: the calling thread
 };
 
-// What came of it: a code, and its sentence where it is an error.
-struct Outcome {
-  Code code = Code::success;
-  std::string sentence;
-};
-
 // Calls of any number of communicators that run together on one thread until all are done, any number of times: sends
 // and receives in any order; collectives of one communicator in their order. Runs after the first plan nothing.
 class CallSet {

@@ -12,8 +12,6 @@
 
 namespace tutti {
 
-struct Outcome;
-
 // Thread-safe.
 class Stream {
  public:
