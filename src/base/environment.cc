@@ -42,6 +42,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_CALIBRATE", flag, "", "Measures this machine for the cost model (25 ms); unset: fixed costs; links between hosts are measured always."},
     {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
     {"TUTTI_DETERMINISM", text, "", "bitwise, strict or invariant: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
+    {"TUTTI_DEVICE", text, "auto", "Devices with memory of their own: auto (CUDA where a driver is), none, cuda, or simulated[:devices=2,...] for tests (docs/cuda.md)."},
     {"TUTTI_IB_GID_INDEX", integer, "-1", "Index of the GID that every InfiniBand or RoCE port uses; -1: the first that works."},
     {"TUTTI_IB_HCA", text, "", "InfiniBand or RoCE devices that may be used, comma-separated, as mlx5_0 or mlx5_0:1 for a port; unset: all that connect."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},

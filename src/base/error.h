@@ -23,12 +23,6 @@ class Error : public std::runtime_error {
   Code code_;
 };
 
-// What came of something that does not throw: a code, and its sentence where it is an error.
-struct Outcome {
-  Code code = Code::success;
-  std::string sentence;
-};
-
 // A short English phrase for a code; never null.
 const char* phrase(Code code) noexcept;
 

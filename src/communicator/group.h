@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/outcome.h"
 #include "communicator/communicator.h"
 #include "communicator/stream.h"
 #include "tutti/tutti.h"

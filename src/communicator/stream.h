@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "base/error.h"
+#include "base/outcome.h"
 
 namespace tutti {
 

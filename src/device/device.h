@@ -19,7 +19,7 @@
 #include <span>
 #include <string>
 
-#include "base/error.h"
+#include "base/outcome.h"
 #include "base/types.h"
 
 namespace tutti {
