@@ -9,6 +9,7 @@
 #include "communicator/arguments.h"
 #include "communicator/group.h"
 #include "communicator/launcher.h"
+#include "device/platform.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -71,6 +72,21 @@ Stream& stream_of(tuttiStream_t stream) {
                                                                           "destroyed, or never made",
                                                                           fmt::ptr(stream)));
   return *stream->object;
+}
+
+CallStream call_stream(tuttiStream_t stream) {
+  if (stream == nullptr) return {};
+  Platform* const platform = process_platform();
+  if (platform == nullptr || streams().has(stream)) return {&stream_of(stream), nullptr, -1};
+  const auto device_stream = reinterpret_cast<DeviceStream>(stream);
+  Platform::StreamInfo info;
+  const Outcome outcome = platform->describe_stream(device_stream, &info);
+  if (!outcome.ok())
+    throw Error(outcome.code, fmt::format("stream {} is not a live stream: {}", fmt::ptr(stream), outcome.sentence));
+  if (info.capturing)
+    throw Error(Code::unsupported, fmt::format("stream {} is being captured into a graph, but the host takes part in every "
+                                               "call, and a graph runs without it", fmt::ptr(stream)));
+  return {nullptr, device_stream, info.device};
 }
 
 void join_now(const std::vector<GroupJoin>& joins) {
@@ -199,9 +215,9 @@ tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
   return at_the_border([&] {
-    communicator_of(comm);
+    Communicator& communicator = communicator_of(comm);
     check_not_null("device", device);
-    *device = -1;
+    *device = communicator.device_side() == nullptr ? -1 : communicator.device_side()->number();
     return tuttiSuccess;
   });
 }
@@ -290,7 +306,9 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
   return at_the_border([&] {
-    const Outcome outcome = stream_of(stream).synchronize();
+    const CallStream which = stream == nullptr ? CallStream{&stream_of(stream)} : call_stream(stream);
+    const Outcome outcome = which.is_device() ? process_platform()->device(which.device_number).wait_stream(which.device)
+                                              : which.host->synchronize();
     return report(outcome.code, outcome.sentence);
   });
 }

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/signature.h"
 #include "bootstrap/bootstrap.h"
+#include "communicator/device_side.h"
 #include "communicator/operators.h"
 #include "communicator/patience.h"
 #include "communicator/registrations.h"
@@ -60,6 +61,9 @@ struct Request {
   std::string_view algorithm{};    // of terms.algorithm; outlives the communicator
   size_t vector_stride = 0;        // reductions: elements from one of the rank's terms.inputs vectors to the next
   TimeNs timeout_ns = 0;           // longest wait of this call; 0: the communicator's
+  bool on_device = false;          // a buffer lies on the communicator's device
+  bool in_reach = false;           // its kernels reach every buffer
+  std::shared_ptr<const EntryEvent> entry{};  // what the call comes after on a stream of the device; null: nothing
 };
 
 // A small call that was made before: its arguments are checked, its plan is found, its operation prepared.
@@ -163,6 +167,12 @@ class Communicator {
     return true;
   }
   uint32_t scratch_epoch() const noexcept { return scratch_epoch_; }
+  // --- Devices. Null where this process has none.
+  DeviceSide* device_side() noexcept { return device_side_.get(); }
+  // Whether a running operation may wait for a device, which wakes nobody when it is done.
+  bool waits_for_device() const noexcept { return device_side_ != nullptr && device_side_->is_running(); }
+  // Copies between buffers of one call that is the rank's own with itself. Throws Error.
+  void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
   std::weak_ptr<const void> life() const noexcept { return life_; }
   // Moves what can move. failed: the communicator has failed, failure() is set.
@@ -173,8 +183,8 @@ class Communicator {
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
 
-  // Before an operation that has failed gives its memory back.
-  void revoke_lent() noexcept;
+  // Before an operation that has failed gives its memory back: nobody reads or writes it any more.
+  void let_go() noexcept;
 
   // --- Waiting; see drive() in wait.h.
   const PatiencePolicy& patience() const noexcept { return patience_; }
@@ -246,6 +256,9 @@ class Communicator {
   std::string describe_call(uint64_t signature) const;
   void set_reduction(Work& work, const Request& request) noexcept;
   void reserve_scratch(const Plan& plan, size_t operands);
+  void make_device_side();
+  void begin_on_device(Work& work, const Request& request);
+  std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool joins_its_vectors(const Request& request) const noexcept {
     return request.terms.inputs > 1 && !adds_exactly(request);
@@ -278,6 +291,7 @@ class Communicator {
   uint32_t shrinks_ = 0;  // asked for so far: equal on all that call
 
   Links links_;       // the last channel is point to point's
+  std::unique_ptr<DeviceSide> device_side_;
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

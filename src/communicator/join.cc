@@ -127,6 +127,7 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
     agree_on(options);
     make_transports(options);
     make_planner(options);
+    make_device_side();
     bootstrap_->barrier();
   } catch (const Error& error) {
     // The others wait for this rank: tell them why it does not come.
