@@ -67,6 +67,8 @@ DeviceSide::~DeviceSide() {
   if (making_ != nullptr) device_->destroy_stream(making_);
   device_->free(scratch_.data);
   device_->free(made_input_.data);
+  for (void* data : outgrown_) device_->free(data);
+  for (void* data : outgrown_pinned_) platform_.free_host(data);
   for (const auto& [data, bytes] : registered_) platform_.unregister_host(const_cast<std::byte*>(data));
   DeviceFlags::of_process().give(platform_, flag_.load(std::memory_order_relaxed));
 }
@@ -139,11 +141,9 @@ DeviceLane DeviceSide::make_lane() {
 
 void DeviceSide::prepare(DeviceLane& lane, size_t pinned_bytes) {
   if (pinned_bytes <= lane.pinned_bytes) return;
-  check(platform_.free_host(lane.pinned));
-  lane.pinned = nullptr;
-  lane.pinned_bytes = 0;
   void* pinned = nullptr;
   check(platform_.allocate_host(DeviceLane::pinned_places * pinned_bytes, &pinned));
+  if (lane.pinned != nullptr) outgrown_pinned_.push_back(lane.pinned);
   lane.pinned = static_cast<std::byte*>(pinned);
   lane.pinned_bytes = pinned_bytes;
 }
@@ -205,10 +205,11 @@ void DeviceSide::drain(TimeNs timeout_ns) noexcept {
 
 std::byte* DeviceSide::grown(Room& room, size_t bytes) {
   if (bytes > room.bytes) {
-    check(device_->free(room.data));
-    room = {};
-    check(device_->allocate(bytes, &room.data));
-    room.bytes = bytes;
+    const size_t wanted = std::max(bytes, 2 * room.bytes);
+    void* data = nullptr;
+    check(device_->allocate(wanted, &data));
+    if (room.data != nullptr) outgrown_.push_back(room.data);
+    room = {data, wanted};
   }
   return static_cast<std::byte*>(room.data);
 }

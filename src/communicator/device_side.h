@@ -102,7 +102,8 @@ class DeviceSide final : public PinnedRanges {
   // what they use is never used again.
   void drain(TimeNs timeout_ns) noexcept;
 
-  // Memory of the device that stays until more is asked for.
+  // Memory of the device that stays until more is asked for. (What is outgrown is kept to the end: giving memory back may
+  // wait for all that a device does, and so for this very call.)
   std::byte* scratch(size_t bytes) { return grown(scratch_, bytes); }
   std::byte* made_input(size_t bytes) { return grown(made_input_, bytes); }
   // --- On making(). Where kernels do not reach the memory, or there is none for the type, the host does it, and they block.
@@ -151,6 +152,7 @@ class DeviceSide final : public PinnedRanges {
   std::vector<std::unique_ptr<Task>> tasks_;
   size_t running_ = 0;
   Room scratch_, made_input_;
+  std::vector<void*> outgrown_, outgrown_pinned_;
   std::atomic<uint32_t*> flag_{nullptr};  // how many turns have ended, from flag_base_ on; release by bind, acquire by serve
   uint32_t flag_base_ = 0;
   std::unique_ptr<Stream> worker_;
