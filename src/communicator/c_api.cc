@@ -38,6 +38,16 @@ GroupJoin joining(const JobId& id, int rank, int size, const CommunicatorOptions
   return {[=] { return Communicator::join(id, rank, size, options); }, result};
 }
 
+void check_device(int i, int device) {
+  if (device == -1) return;
+  const FoundPlatform& found = find_platform();
+  if (found.platform == nullptr)
+    throw Error(Code::unsupported, fmt::format("devices[{}] is {}: this process has no device: {}", i, device, found.why_not));
+  if (device < 0 || device >= found.platform->count())
+    throw Error(Code::invalid_argument, fmt::format("devices[{}] is {}, neither -1 nor 0 to {}", i, device,
+                                                    found.platform->count() - 1));
+}
+
 // Other ranks may still put into what a window opened. After a failure they do not.
 void check_no_window(tuttiComm_t comm) {
   const Communicator& communicator = communicator_of(comm);
@@ -159,13 +169,15 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devices)
     if (ndev < 1) throw Error(Code::invalid_argument, fmt::format("ndev is {}, below 1", ndev));
     std::fill(comms, comms + ndev, nullptr);
     for (int i = 0; devices != nullptr && i < ndev; ++i)
-      if (devices[i] != -1)
-        throw Error(Code::unsupported, fmt::format("devices[{}] is {}: this build has no GPU support", i, devices[i]));
-    const CommunicatorOptions options = checked_options(nullptr);
+      check_device(i, devices[i]);
+    CommunicatorOptions options = checked_options(nullptr);
     const JobId id = open_meeting_place(options.interface_names, set_up_deadline(options.timeout_ms));
     std::vector<GroupJoin> joins;
     joins.reserve(size_t(ndev));
-    for (int rank = 0; rank < ndev; ++rank) joins.push_back(joining(id, rank, ndev, options, &comms[rank]));
+    for (int rank = 0; rank < ndev; ++rank) {
+      options.device = devices == nullptr ? -1 : devices[rank];
+      joins.push_back(joining(id, rank, ndev, options, &comms[rank]));
+    }
     join_now(joins);
     return tuttiSuccess;
   });

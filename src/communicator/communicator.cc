@@ -49,7 +49,7 @@ Code Communicator::run(const Request& request) noexcept {
   Operation& operation = small ? repeat.operation : operation_;
   if (!begin(operation, request)) return failure()->code;
   if (small) remember(repeat, request);
-  if (request.timeout_ns > 0 || request.on_device) return wait_for(operation, timeout_ns(request));
+  if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr) return wait_for(operation, timeout_ns(request));
   return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
 }
 
@@ -107,7 +107,9 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
 void Communicator::let_go() noexcept {
   for (Endpoint* endpoint : links_.endpoints)
     if (endpoint != nullptr) endpoint->revoke();
+  if (peer_path_ != nullptr) peer_path_->let_go(std::min(timeout_ns_, drain_ns_max));
   if (device_side_ != nullptr) device_side_->drain(std::min(timeout_ns_, drain_ns_max));
+  by_peers_ = nullptr;
 }
 
 // Of a v-form: blocks, and vectors of them, follow each other in memory of their own.
@@ -210,38 +212,8 @@ void Communicator::set_reduction(Work& work, const Request& request) noexcept {
 
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   try {
-    if (asked.on_device) [[unlikely]] device_side_->begin(asked.entry.get());
-    Request made;
-    if (joins_its_vectors(asked)) [[unlikely]] made = with_joined_vectors(asked);
-    if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
-      made = with_multiplied_input(joins_its_vectors(asked) ? made : asked);
-    const Request& request = makes_its_input(asked) ? made : asked;
-    const Plan& plan = plan_of(request);
-    const size_t operands = adds_exactly(request) ? size_t(size_) * request.terms.inputs : 0;
-    if (plan.shape.scratch != 0 || operands != 0) reserve_scratch(plan, operands);
-    const Call& call = request.call;
-    Work& work = operation.new_work();
-    work.plan = &plan;
-    work.input = request.input;
-    work.output = request.output;
-    work.scratch = scratch_.get();
-    work.count = call.count;
-    work.element_bytes = element_bytes(call);
-    work.signature = pack(call, request.terms);
-    work.layout = request.layout.get();
-    if (work.bytes() >= lent_call_bytes_min && !request.on_device) find_regions(work);
-    const Meaning& kind = meaning(call.kind);
-    if (kind.blocks) {
-      const bool is_root = int(call.root) == rank_;
-      work.block_stride = call.count;
-      if (!request.in_place && kind.input_of(is_root) == Part::own) work.input_first = uint32_t(rank_);
-      if (!request.in_place && kind.output_of(is_root) == Part::own) work.output_first = uint32_t(rank_);
-    }
-    if (kind.reduces) set_reduction(work, request);
-    if (request.on_device) [[unlikely]] begin_on_device(work, request);
-    const bool point_to_point = call.kind == Collective::send_recv;
-    recorder_->begin(operation, work.signature);
-    engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
+    if (goes_by_peers(asked)) [[unlikely]] return begin_by_peers(operation, asked);
+    begin_planned(operation, asked);
     return true;
   } catch (const Error& error) {
     fail(error.code(), fmt::format("{} could not begin {}: {}", bootstrap_->describe(rank_), describe(asked.call),
@@ -253,8 +225,49 @@ bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   return false;
 }
 
+void Communicator::begin_planned(Operation& operation, const Request& asked, bool recorded) {
+  if (asked.on_device) [[unlikely]] device_side_->begin(asked.entry.get());
+  Request made;
+  if (joins_its_vectors(asked)) [[unlikely]] made = with_joined_vectors(asked);
+  if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
+    made = with_multiplied_input(joins_its_vectors(asked) ? made : asked);
+  const Request& request = makes_its_input(asked) ? made : asked;
+  const Plan& plan = plan_of(request);
+  const size_t operands = adds_exactly(request) ? size_t(size_) * request.terms.inputs : 0;
+  if (plan.shape.scratch != 0 || operands != 0) reserve_scratch(plan, operands);
+  const Call& call = request.call;
+  Work& work = operation.new_work();
+  work.plan = &plan;
+  work.input = request.input;
+  work.output = request.output;
+  work.scratch = scratch_.get();
+  work.count = call.count;
+  work.element_bytes = element_bytes(call);
+  work.signature = pack(call, request.terms);
+  work.layout = request.layout.get();
+  if (work.bytes() >= lent_call_bytes_min && !request.on_device) find_regions(work);
+  const Meaning& kind = meaning(call.kind);
+  if (kind.blocks) {
+    const bool is_root = int(call.root) == rank_;
+    work.block_stride = call.count;
+    if (!request.in_place && kind.input_of(is_root) == Part::own) work.input_first = uint32_t(rank_);
+    if (!request.in_place && kind.output_of(is_root) == Part::own) work.output_first = uint32_t(rank_);
+  }
+  if (kind.reduces) set_reduction(work, request);
+  if (request.on_device) [[unlikely]] begin_on_device(work, request);
+  const bool point_to_point = call.kind == Collective::send_recv;
+  if (!recorded) recorder_->begin(operation, work.signature);
+  engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
+}
+
 Status Communicator::progress(Operation& operation) noexcept {
-  const Status status = engine_->progress(operation);
+  Status status;
+  if (&operation == by_peers_) [[unlikely]] {
+    status = peer_path_->progress([&] { return engine_->progress(operation); });
+    if (status == Status::done) by_peers_ = nullptr;
+  } else {
+    status = engine_->progress(operation);
+  }
   if (recorder_->tracing()) [[unlikely]] {
     if (status == Status::done) recorder_->ended(operation);
     else recorder_->waits(operation, engine_->waiting_on(operation));
@@ -321,9 +334,13 @@ void Communicator::reserve_scratch(const Plan& plan, size_t operands) {
 void Communicator::settle(const Operation& operation) noexcept {
   try {
     const WaitingOn waiting = engine_->waiting_on(operation);
-    if (const DeviceWork* device = operation.work().device; device != nullptr && !device->failure.ok())
-      return fail(device->failure.code, fmt::format("{}: its device failed in {}: {}", bootstrap_->describe(rank_),
-                                                    describe_call(operation.work().signature), device->failure.sentence));
+    const DeviceWork* const device = operation.work().device;
+    const Outcome* const failed = device != nullptr && !device->failure.ok() ? &device->failure
+                                  : peer_path_ != nullptr && !peer_path_->failure().ok() ? &peer_path_->failure()
+                                                                                         : nullptr;
+    if (failed != nullptr)
+      return fail(failed->code, fmt::format("{}: its device failed in {}: {}", bootstrap_->describe(rank_),
+                                            describe_call(operation.work().signature), failed->sentence));
     const Fault& fault = waiting.endpoint->fault();
     if (fault.kind != FaultKind::mismatch) return settle_broken_link(*bootstrap_, links_, waiting.peer, fault);
     const std::string& peer = bootstrap_->describe(waiting.peer);
@@ -355,12 +372,13 @@ void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcep
 std::string Communicator::waiting_sentence(const Operation& operation, const WaitingOn& waiting,
                                            TimeNs timeout_ns) const {
   const Work& work = operation.work();
-  const std::string for_whom = waiting.on_device  ? std::string("its own device")
+  const bool on_device = waiting.on_device || (&operation == by_peers_ && peer_path_->waits_for_device());
+  const std::string for_whom = on_device  ? std::string("its own device")
                                : waiting.peer < 0 ? std::string("its own links") : bootstrap_->describe(waiting.peer);
   return fmt::format("{} waited {} ms in {} ({}, step {} of {}, tile {}, channel {}) {} {}", bootstrap_->describe(rank_),
                      timeout_ns / ns_per_ms, describe_call(work.signature), work.plan->algorithm, waiting.step + 1,
                      work.plan->steps.size(), waiting.tile, waiting.channel,
-                     waiting.on_device ? "for" : waiting.sending ? "to send to" : "for a message from", for_whom);
+                     on_device ? "for" : waiting.sending ? "to send to" : "for a message from", for_whom);
 }
 
 void Communicator::fail(Code code, const std::string& sentence) noexcept {
