@@ -10,6 +10,9 @@ namespace tutti {
 // freed, or ends before the buffer does; in no memory at all.
 void place(Request& request, Communicator& communicator, const CallStream& stream);
 
+// Throws Error(unsupported) where the buffer lies on a device: windows are of host memory.
+void check_of_host(const char* name, const void* buffer);
+
 // The communicator's device, bound to that of the stream. Throws Error(invalid_argument).
 DeviceSide& device_side_for(Communicator& communicator, const CallStream& stream);
 
