@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -51,6 +52,12 @@ class HandleStore {
     cell->object = std::move(object);
     cell->mark.store(Handle<T>::live, std::memory_order_release);
     return cell;
+  }
+
+  // Whether a pointer is a cell of this store, live or dead.
+  bool has(const void* pointer) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(cells_.begin(), cells_.end(), [pointer](const Cell& cell) { return &cell == pointer; });
   }
 
   // The object of a live handle, which is dead from then on; null where it was not live.

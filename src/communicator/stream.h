@@ -8,11 +8,9 @@
 #include <string>
 #include <thread>
 
-#include "base/error.h"
+#include "base/outcome.h"
 
 namespace tutti {
-
-struct Outcome;
 
 // Thread-safe.
 class Stream {

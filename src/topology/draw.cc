@@ -101,7 +101,7 @@ class Canvas {
 struct Tile {
   enum class What : uint8_t { box, core, device } what = What::box;
   const Box* box = nullptr;
-  const Device* device = nullptr;
+  const HostDevice* device = nullptr;
   std::string caches;  // of a core: those that it alone has
   double x = 0, y = 0, width = 0, height = 0;
   std::vector<Tile> tiles;
@@ -181,7 +181,7 @@ Tile measured(const Host& host, const Box& box) {
   Tile tile;
   tile.box = &box;
   for (const Box& child : box.children) tile.tiles.push_back(tile_of(host, child));
-  for (const Device* device : box.devices) {
+  for (const HostDevice* device : box.devices) {
     Tile chip;
     chip.what = Tile::What::device;
     chip.device = device;
@@ -217,7 +217,7 @@ void draw_core(Canvas& canvas, const Host& host, const Tile& tile, double x, dou
   if (!tile.caches.empty()) canvas.text(x + 6, y + 30, 9, letters, tile.caches);
 }
 
-void draw_device(Canvas& canvas, const Device& device, double x, double y) {
+void draw_device(Canvas& canvas, const HostDevice& device, double x, double y) {
   canvas.rectangle(x, y, device_width, device_height, colour_of(device.kind), 4);
   std::string side = human_speed(device.bits_per_s);
   if (!device.up) side = "down";
@@ -247,13 +247,13 @@ constexpr std::array<const char*, 8> line_colours = {"#2f6fde", "#d9822b", "#5a9
                                                      "#8e4ec6", "#2a8c95", "#a8791c", "#5b6577"};
 
 Colour colour_of_end(const Host& host, const std::string& end) {
-  for (const Device& device : host.devices)
+  for (const HostDevice& device : host.devices)
     if (device.name == end) return colour_of(device.kind);
   return {"#e9f5ec", "#83b892"};
 }
 
 bool is_switch(const Host& host, const std::string& end) {
-  return std::any_of(host.devices.begin(), host.devices.end(), [&](const Device& device) {
+  return std::any_of(host.devices.begin(), host.devices.end(), [&](const HostDevice& device) {
     return device.name == end && device.kind == DeviceKind::gpu_switch;
   });
 }

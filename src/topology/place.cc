@@ -34,7 +34,7 @@ Place place_of(const Host& host) {
       level = host.caches[i].level;
       place.last_cache = int(i);
     }
-  for (const Device& device : host.devices)
+  for (const HostDevice& device : host.devices)
     if (device.kind == DeviceKind::nic && device.up)
       place.nic_bits_per_s = std::max(place.nic_bits_per_s, device.bits_per_s);
   return place;

@@ -39,7 +39,7 @@ std::string core_text(const Host& host, const Box& core) {
   return text;
 }
 
-std::string device_text(const Device& device) {
+std::string device_text(const HostDevice& device) {
   std::string text = fmt::format("{} {}", name(device.kind), device.name);
   for (const std::string& part : {device.model, device.pci.empty() ? "" : "PCI " + device.pci,
                                   human_speed(device.bits_per_s), std::string(device.up ? "" : "down")})
@@ -80,7 +80,7 @@ void print(std::string& text, const Host& host, const Box& box, int depth) {
     text += "\n";
     print(text, host, child, depth + 1);
   }
-  for (const Device* device : box.devices) text += indent(depth) + device_text(*device) + "\n";
+  for (const HostDevice* device : box.devices) text += indent(depth) + device_text(*device) + "\n";
 }
 
 // A matrix between devices is mostly holes: one line per device, with whom it is linked and how fast.

@@ -112,8 +112,8 @@ std::string model_of(hwloc_obj_t object) {
   return trimmed(info(source, "PCIVendor") + " " + info(source, "PCIDevice"));
 }
 
-Device device_of(hwloc_topology_t topology, hwloc_obj_t object, DeviceKind kind, std::string name) {
-  Device device{kind, std::move(name), model_of(object), numa_of(topology, object), pci_id(object), 0, true};
+HostDevice device_of(hwloc_topology_t topology, hwloc_obj_t object, DeviceKind kind, std::string name) {
+  HostDevice device{kind, std::move(name), model_of(object), numa_of(topology, object), pci_id(object), 0, true};
   device.bits_per_s = std::strtoull(info(object, info_bits_per_s).c_str(), nullptr, 10);
   device.up = info(object, info_down).empty();
   return device;
@@ -135,12 +135,12 @@ void add_os_devices(hwloc_topology_t topology, Host& host, DeviceNames& names) {
   for (hwloc_obj_t o = nullptr; (o = hwloc_get_next_osdev(topology, o)) != nullptr;) {
     const auto kind = kind_of(o);
     if (!kind || o->name == nullptr) continue;
-    Device device = device_of(topology, o, *kind, o->name);
+    HostDevice device = device_of(topology, o, *kind, o->name);
     names[o] = device.name;
     if (*kind == DeviceKind::gpu && !device.pci.empty()) {
       const auto [known, fresh] = gpu_at.try_emplace(device.pci, host.devices.size());
       if (!fresh) {
-        Device& first = host.devices[known->second];
+        HostDevice& first = host.devices[known->second];
         if (runtime_order(device.name) < runtime_order(first.name)) first = device;
         continue;
       }
@@ -157,8 +157,8 @@ void add_pci_devices(hwloc_topology_t topology, Host& host, DeviceNames& names) 
     const bool is_gpu = !info(o, info_driver).empty();
     if (!is_switch && !is_gpu) continue;
     const std::string name = is_switch ? fmt::format("nvswitch{}", switches++) : fmt::format("gpu{}", gpus++);
-    Device device = device_of(topology, o, is_switch ? DeviceKind::gpu_switch : DeviceKind::gpu, name);
-    const bool known = is_gpu && std::any_of(host.devices.begin(), host.devices.end(), [&](const Device& d) {
+    HostDevice device = device_of(topology, o, is_switch ? DeviceKind::gpu_switch : DeviceKind::gpu, name);
+    const bool known = is_gpu && std::any_of(host.devices.begin(), host.devices.end(), [&](const HostDevice& d) {
       return d.kind == DeviceKind::gpu && d.pci == device.pci;
     });
     if (known) continue;

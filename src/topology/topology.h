@@ -30,7 +30,7 @@ struct NumaNode {
 enum class DeviceKind : uint8_t { nic, hca, gpu, gpu_switch };
 const char* name(DeviceKind kind) noexcept;
 
-struct Device {
+struct HostDevice {
   DeviceKind kind = DeviceKind::nic;
   std::string name;          // eth0, mlx5_0, cuda0
   std::string model;         // vendor and product where known
@@ -38,7 +38,7 @@ struct Device {
   std::string pci;           // bus id, or ""
   uint64_t bits_per_s = 0;   // link speed where known
   bool up = true;            // a link that is known to be down is not
-  friend bool operator==(const Device&, const Device&) = default;
+  friend bool operator==(const HostDevice&, const HostDevice&) = default;
 };
 
 struct Package {
@@ -65,7 +65,7 @@ struct Host {
   std::vector<Package> packages;
   std::vector<NumaNode> numa;
   std::vector<Cache> caches;       // for data, or for data and code
-  std::vector<Device> devices;
+  std::vector<HostDevice> devices;
   std::vector<LinkMatrix> links;
   std::vector<std::vector<int>> physical_cores;  // each with the logical CPUs on it
   std::vector<int> cores;          // all

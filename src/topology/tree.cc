@@ -24,7 +24,7 @@ void place(Box& into, Box box) {
 }
 
 void hang(Box& box, const Host& host) {
-  for (const Device& device : host.devices) {
+  for (const HostDevice& device : host.devices) {
     const bool here = box.kind == BoxKind::numa && host.numa[box.index].index == device.numa;
     const bool nowhere = std::none_of(host.numa.begin(), host.numa.end(),
                                       [&](const NumaNode& node) { return node.index == device.numa; });

@@ -17,7 +17,7 @@ struct Box {
   BoxKind kind = BoxKind::machine;
   size_t index = 0;                    // in the host's vector of that kind
   std::vector<int> cores;              // logical CPUs
-  std::vector<const Device*> devices;  // nearest to this box
+  std::vector<const HostDevice*> devices;  // nearest to this box
   std::vector<Box> children;
 };
 

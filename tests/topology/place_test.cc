@@ -44,7 +44,7 @@ TEST(Place, SeesTheAffinityOfItsThread) {
 
 TEST(Place, KnowsItsFastestInterfaceThatIsUp) {
   Host host = two_sockets();
-  for (Device& d : host.devices) {
+  for (HostDevice& d : host.devices) {
     if (d.name == "eth0") d.bits_per_s = 1'000'000'000;
     if (d.name == "eth1") d.bits_per_s = 10'000'000'000, d.up = false;
     if (d.kind == DeviceKind::hca) d.bits_per_s = 100'000'000'000;

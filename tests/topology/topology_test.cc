@@ -15,9 +15,9 @@ namespace {
 
 Host machine(const std::string& name) { return load_host(std::string(TOPOLOGIES) + "/" + name + ".xml"); }
 
-std::vector<Device> devices(const Host& host, DeviceKind kind) {
-  std::vector<Device> found;
-  for (const Device& d : host.devices)
+std::vector<HostDevice> devices(const Host& host, DeviceKind kind) {
+  std::vector<HostDevice> found;
+  for (const HostDevice& d : host.devices)
     if (d.kind == kind) found.push_back(d);
   return found;
 }

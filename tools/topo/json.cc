@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const Device& device) {
+Json json_of(const HostDevice& device) {
   return {{"kind", name(device.kind)}, {"name", device.name},           {"model", device.model}, {"numa", device.numa},
           {"pci", device.pci},         {"bits_per_s", device.bits_per_s}, {"up", device.up}};
 }
@@ -41,7 +41,7 @@ std::string host_json(const Host& host) {
   json["cores_allowed"] = host.cores_allowed;
   json["cpu_quota"] = host.cpu_quota;
   json["devices"] = Json::array();
-  for (const Device& device : host.devices) json["devices"].push_back(json_of(device));
+  for (const HostDevice& device : host.devices) json["devices"].push_back(json_of(device));
   json["links"] = Json::array();
   for (const LinkMatrix& matrix : host.links) json["links"].push_back(json_of(matrix));
   // Names come from the kernel and from files: bytes that are no UTF-8 are replaced, not refused.
