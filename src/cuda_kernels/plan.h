@@ -1,0 +1,54 @@
+// From a reduction to its kernel's parameters: plain C++, so that tests take the way of the device.
+#pragma once
+
+#include <array>
+#include <cstring>
+
+#include "cuda_kernels/kernels.h"
+#include "cuda_kernels/reduce_body.h"
+#include "device/device.h"
+
+namespace tutti {
+
+struct ReducePlan {
+  bool copies = false;  // one input and nothing to be made of it: its bytes are the result
+  KernelCall call{};
+  ReduceArguments arguments{};
+};
+
+// The types, operator and numbers are those of a reduction that supports() and its own limits allow.
+inline ReducePlan plan_reduce(const DeviceReduction& r) noexcept {
+  ReducePlan plan;
+  plan.copies = r.n_inputs == 1 && r.divisor <= (gives_truth(r.op, r.type) ? 0 : 1);
+  const uintptr_t output = reinterpret_cast<uintptr_t>(r.output);
+  plan.call = kernel_call(r.type, r.op, r.count, output);
+  ReduceArguments& a = plan.arguments;
+  a.output = static_cast<std::byte*>(r.output);
+  std::array<uintptr_t, kernel_inputs_max> inputs{};
+  for (int k = 0; k < r.n_inputs; ++k) {
+    a.inputs[k] = static_cast<const std::byte*>(r.inputs[size_t(k)]);
+    inputs[size_t(k)] = reinterpret_cast<uintptr_t>(a.inputs[k]);
+  }
+  a.n_inputs = r.n_inputs;
+  a.divisor = r.divisor;
+  const uint32_t bytes = uint32_t(element_bytes(plan.call.type));
+  a.parts = partition(output, inputs.data(), r.n_inputs, plan.call.count, {bytes, bytes});
+  return plan;
+}
+
+// Where a scalar's kernel is another type's: integers wrap alike with a sign and without.
+constexpr DataType scale_type(DataType type) { return kernel_call(type, ReduceOp::prod, 0, 0).type; }
+
+inline ScaleArguments plan_scale(DataType type, const void* scalar, const void* input, void* output,
+                                 size_t count) noexcept {
+  ScaleArguments a{};
+  a.output = static_cast<std::byte*>(output);
+  a.input = static_cast<const std::byte*>(input);
+  std::memcpy(&a.scalar, scalar, element_bytes(type));
+  const uintptr_t from = reinterpret_cast<uintptr_t>(input);
+  const uint32_t bytes = uint32_t(element_bytes(type));
+  a.parts = partition(reinterpret_cast<uintptr_t>(output), &from, 1, count, {bytes, bytes});
+  return a;
+}
+
+}  // namespace tutti
