@@ -3,6 +3,7 @@
 // Everything here is plain arithmetic without CUDA: kernels run it on the device, tests on the host for every thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/host_device.h"
@@ -11,6 +12,7 @@ namespace tutti {
 
 inline constexpr uint32_t packet_bytes_max = 16;
 inline constexpr int kernel_inputs_max = 8;
+inline constexpr int kernel_outputs_max = 8;
 
 // Of one thread in a launch.
 struct GridPosition {
@@ -44,16 +46,27 @@ struct ElementSizes {
   TUTTI_HOST_DEVICE constexpr uint32_t output_packet() const { return lanes() * output; }
 };
 
-// Sizes are powers of two up to 16. Where the output does not lie at a multiple of its element, or sizes differ and some
-// input is shifted, all elements are taken one by one.
-constexpr Partition partition(uintptr_t output, const uintptr_t* inputs, int n_inputs, uint64_t count,
-                              ElementSizes sizes) {
-  const uint32_t lanes = sizes.lanes();
+// Where the buffers of a reduction lie. There is at least one output.
+struct Addresses {
+  const std::byte* const* outputs;
+  int n_outputs;
+  const std::byte* const* inputs;
+  int n_inputs;
+};
+
+// Sizes are powers of two up to 16. Where an output does not lie at a multiple of its element, where outputs differ in
+// where they lie in a packet, or where sizes differ and some input is shifted, all elements are taken one by one.
+TUTTI_HOST_DEVICE inline Partition partition(const Addresses& at, uint64_t count, ElementSizes sizes) {
+  const auto past = [](const std::byte* address, uint32_t unit) { return reinterpret_cast<uintptr_t>(address) % unit; };
+  const uint32_t lanes = sizes.lanes(), in_packet = sizes.input_packet(), out_packet = sizes.output_packet();
   const Partition one_by_one{count, 0, 0, lanes, false};
-  if (output % sizes.output != 0) return one_by_one;
-  uint64_t head = (-output % sizes.output_packet()) / sizes.output;
+  const uintptr_t beyond = past(at.outputs[0], out_packet);
+  if (beyond % sizes.output != 0) return one_by_one;
+  for (int k = 1; k < at.n_outputs; ++k)
+    if (past(at.outputs[k], out_packet) != beyond) return one_by_one;
+  uint64_t head = beyond == 0 ? 0 : (out_packet - beyond) / sizes.output;
   bool shifted = false;
-  for (int k = 0; k < n_inputs; ++k) shifted |= (inputs[k] + head * sizes.input) % sizes.input_packet() != 0;
+  for (int k = 0; k < at.n_inputs; ++k) shifted |= past(at.inputs[k] + head * sizes.input, in_packet) != 0;
   if (shifted && sizes.input != sizes.output) return one_by_one;
   const uint64_t after = shifted ? lanes : 0;
   head += after;

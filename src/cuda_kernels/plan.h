@@ -1,7 +1,6 @@
 // From a reduction to its kernel's parameters: plain C++, so that tests take the way of the device.
 #pragma once
 
-#include <array>
 #include <cstring>
 
 #include "cuda_kernels/kernels.h"
@@ -23,16 +22,13 @@ inline ReducePlan plan_reduce(const DeviceReduction& r) noexcept {
   const uintptr_t output = reinterpret_cast<uintptr_t>(r.output);
   plan.call = kernel_call(r.type, r.op, r.count, output);
   ReduceArguments& a = plan.arguments;
-  a.output = static_cast<std::byte*>(r.output);
-  std::array<uintptr_t, kernel_inputs_max> inputs{};
-  for (int k = 0; k < r.n_inputs; ++k) {
-    a.inputs[k] = static_cast<const std::byte*>(r.inputs[size_t(k)]);
-    inputs[size_t(k)] = reinterpret_cast<uintptr_t>(a.inputs[k]);
-  }
+  a.outputs[0] = static_cast<std::byte*>(r.output);
+  a.n_outputs = 1;
+  for (int k = 0; k < r.n_inputs; ++k) a.inputs[k] = static_cast<const std::byte*>(r.inputs[size_t(k)]);
   a.n_inputs = r.n_inputs;
   a.divisor = r.divisor;
   const uint32_t bytes = uint32_t(element_bytes(plan.call.type));
-  a.parts = partition(output, inputs.data(), r.n_inputs, plan.call.count, {bytes, bytes});
+  a.parts = partition(a.addresses(), plan.call.count, {bytes, bytes});
   return plan;
 }
 
@@ -45,9 +41,9 @@ inline ScaleArguments plan_scale(DataType type, const void* scalar, const void* 
   a.output = static_cast<std::byte*>(output);
   a.input = static_cast<const std::byte*>(input);
   std::memcpy(&a.scalar, scalar, element_bytes(type));
-  const uintptr_t from = reinterpret_cast<uintptr_t>(input);
   const uint32_t bytes = uint32_t(element_bytes(type));
-  a.parts = partition(reinterpret_cast<uintptr_t>(output), &from, 1, count, {bytes, bytes});
+  const std::byte* const to = a.output;
+  a.parts = partition({&to, 1, &a.input, 1}, count, {bytes, bytes});
   return a;
 }
 

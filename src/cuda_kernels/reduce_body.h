@@ -16,13 +16,16 @@
 
 namespace tutti {
 
-// A kernel's parameters.
+// A kernel's parameters. All outputs get the same.
 struct ReduceArguments {
-  std::byte* output;
+  std::byte* outputs[kernel_outputs_max];
   const std::byte* inputs[kernel_inputs_max];
+  int32_t n_outputs;
   int32_t n_inputs;
   uint32_t divisor;  // 0 or 1: none
   Partition parts;
+
+  TUTTI_HOST_DEVICE Addresses addresses() const { return {outputs, n_outputs, inputs, n_inputs}; }
 };
 
 // A scalar in place of a second input, for the operation of premulsum.
@@ -43,10 +46,9 @@ struct Folding {
   using InPacket = Packet<sizes.input_packet()>;
   using OutPacket = Packet<sizes.output_packet()>;
 
+  TUTTI_HOST_DEVICE static constexpr bool divides(uint32_t divisor) { return Op::divides && divisor > 1; }
   TUTTI_HOST_DEVICE static inline typename Out::Stored finished(Lane a, uint32_t divisor) {
-    if constexpr (Op::divides)
-      if (divisor > 1) a = Out::divided(a, divisor);
-    return Out::store(Op::finished(a));
+    return Out::store(Op::finished(divides(divisor) ? Out::divided(a, divisor) : a));
   }
 };
 
@@ -70,10 +72,19 @@ TUTTI_HOST_DEVICE inline void join(Lanes<Fold>& folded, const typename Fold::InP
 }
 
 template <class Fold, class Out>
-TUTTI_HOST_DEVICE inline typename Fold::OutPacket packed(const Lanes<Fold>& folded, uint32_t divisor) {
+TUTTI_HOST_DEVICE inline typename Fold::OutPacket packed(Lanes<Fold> folded, uint32_t divisor) {
   Elements<typename Out::Stored, Fold::lanes> stored;
-  for (uint32_t i = 0; i < Fold::lanes; ++i) stored.at[i] = Fold::finished(folded.at[i], divisor);
+  if (Fold::divides(divisor))
+    for (uint32_t i = 0; i < Fold::lanes; ++i) folded.at[i] = Out::divided(folded.at[i], divisor);
+  for (uint32_t i = 0; i < Fold::lanes; ++i) stored.at[i] = Fold::finished(folded.at[i], 0);
   return std::bit_cast<typename Fold::OutPacket>(stored);
+}
+
+template <class Memory, class OutPacket>
+TUTTI_HOST_DEVICE inline void store_all(const ReduceArguments& a, uint64_t offset, const OutPacket& packet, Memory& memory) {
+  memory.store(a.outputs[0] + offset, packet);
+  TUTTI_NO_UNROLL
+  for (int k = 1; k < a.n_outputs; ++k) memory.store(a.outputs[k] + offset, packet);
 }
 
 // Packets that lie at multiples of their size in all inputs. All loads of a tile are under way before the first is used;
@@ -100,7 +111,7 @@ TUTTI_HOST_DEVICE inline void fold_aligned(const ReduceArguments& a, GridPositio
       TUTTI_UNROLL
       for (int k = 1; k < inputs_max; ++k)
         if (k < a.n_inputs) join<Fold, In, Op>(folded, packets[u][k]);
-      memory.store(a.output + a.parts.packet(i) * Fold::sizes.output, packed<Fold, Out>(folded, a.divisor));
+      store_all(a, a.parts.packet(i) * Fold::sizes.output, packed<Fold, Out>(folded, a.divisor), memory);
     }
   }
 }
@@ -124,7 +135,7 @@ TUTTI_HOST_DEVICE inline void fold_shifted(const ReduceArguments& a, GridPositio
     Lanes<Fold> folded = unpacked<Fold, In>(load_anywhere(memory, a.inputs[0] + offset));
     TUTTI_NO_UNROLL
     for (int k = 1; k < a.n_inputs; ++k) join<Fold, In, Op>(folded, load_anywhere(memory, a.inputs[k] + offset));
-    memory.store(a.output + offset, packed<Fold, Out>(folded, a.divisor));
+    store_all(a, offset, packed<Fold, Out>(folded, a.divisor), memory);
   }
 }
 
@@ -138,7 +149,9 @@ TUTTI_HOST_DEVICE inline void fold_edges(const ReduceArguments& a, GridPosition 
     TUTTI_NO_UNROLL
     for (int k = 1; k < a.n_inputs; ++k)
       folded = Op::apply(folded, In::load(read_element<typename In::Stored>(memory, a.inputs[k] + offset)));
-    write_element(memory, a.output + i * Fold::sizes.output, Fold::finished(folded, a.divisor));
+    const auto finished = Fold::finished(folded, a.divisor);
+    TUTTI_NO_UNROLL
+    for (int k = 0; k < a.n_outputs; ++k) write_element(memory, a.outputs[k] + i * Fold::sizes.output, finished);
   }
 }
 

@@ -24,8 +24,11 @@ struct Range {
 // What DeviceMemory is on the device. Keeps the first sentence of what was wrong.
 class CheckedMemory {
  public:
-  CheckedMemory(Range output, std::vector<Range> inputs)
-      : output_(output), inputs_(std::move(inputs)), writes_(output.bytes) {}
+  CheckedMemory(Range output, std::vector<Range> inputs) : CheckedMemory(std::vector<Range>{output}, std::move(inputs)) {}
+  CheckedMemory(std::vector<Range> outputs, std::vector<Range> inputs)
+      : outputs_(std::move(outputs)), inputs_(std::move(inputs)) {
+    for (const Range& output : outputs_) writes_.emplace_back(output.bytes);
+  }
 
   template <class Word>
   Word load(const std::byte* from) {
@@ -39,16 +42,19 @@ class CheckedMemory {
   template <class Word>
   void store(std::byte* to, Word word) {
     check_aligned(to, sizeof(Word));
-    if (!output_.holds(to, sizeof word)) return fail(fmt::format("{} bytes are written outside of the output", sizeof word));
+    const auto output = std::find_if(outputs_.begin(), outputs_.end(), [&](const Range& r) { return r.holds(to, sizeof word); });
+    if (output == outputs_.end()) return fail(fmt::format("{} bytes are written outside of the outputs", sizeof word));
     std::memcpy(to, &word, sizeof word);
-    for (size_t i = 0; i < sizeof word; ++i) ++writes_[size_t(to - output_.begin) + i];
+    std::vector<uint8_t>& writes = writes_[size_t(output - outputs_.begin())];
+    for (size_t i = 0; i < sizeof word; ++i) ++writes[size_t(to - output->begin) + i];
   }
 
   // "" where every access was in its place and every byte of the output was written once.
   std::string wrong() const {
     if (!wrong_.empty()) return wrong_;
-    for (size_t i = 0; i < writes_.size(); ++i)
-      if (writes_[i] != 1) return fmt::format("byte {} of the output was written {} times", i, writes_[i]);
+    for (const std::vector<uint8_t>& writes : writes_)
+      for (size_t i = 0; i < writes.size(); ++i)
+        if (writes[i] != 1) return fmt::format("byte {} of an output was written {} times", i, writes[i]);
     return "";
   }
 
@@ -60,9 +66,8 @@ class CheckedMemory {
     if (wrong_.empty()) wrong_ = std::move(sentence);
   }
 
-  Range output_;
-  std::vector<Range> inputs_;
-  std::vector<uint8_t> writes_;
+  std::vector<Range> outputs_, inputs_;
+  std::vector<std::vector<uint8_t>> writes_;
   std::string wrong_;
 };
 

@@ -51,7 +51,6 @@ void expect_cast(DataType from, DataType to, int n, size_t count, std::mt19937_6
   std::vector<Bytes> inputs;
   std::vector<std::vector<uint8_t>> data;
   std::vector<Range> ranges;
-  std::vector<uintptr_t> addresses;
   ReduceArguments a{};
   const size_t in_unit = sizes.input, kind = random() % 3;
   inputs.reserve(size_t(n));
@@ -60,19 +59,19 @@ void expect_cast(DataType from, DataType to, int n, size_t count, std::mt19937_6
     const size_t shift = kind == 0 ? 0 : kind == 1 ? random() % 16 / in_unit * in_unit : random() % 16;
     inputs.emplace_back(data.back(), count * sizes.input, shift);
     a.inputs[k] = inputs.back().begin();
-    addresses.push_back(reinterpret_cast<uintptr_t>(a.inputs[k]));
     ranges.push_back({a.inputs[k], count * sizes.input});
   }
   Bytes output(std::vector<uint8_t>(count * sizes.output), count * sizes.output, kind == 0 ? 0 : random() % 16);
-  a.output = output.begin();
+  a.outputs[0] = output.begin();
   a.n_inputs = n;
-  a.parts = partition(reinterpret_cast<uintptr_t>(a.output), addresses.data(), n, count, sizes);
+  a.n_outputs = 1;
+  a.parts = partition(a.addresses(), count, sizes);
   if (kind == 0 && count >= 16) {
     ASSERT_GT(a.parts.packets, 0u);
   }
   const Body body = cast_body<MakeHostReduction>(from, to);
   ASSERT_NE(body.run, nullptr);
-  CheckedMemory memory({a.output, count * sizes.output}, ranges);
+  CheckedMemory memory({a.outputs[0], count * sizes.output}, ranges);
   run(body, a, random_launch(a.parts, body.unrolled, random), memory);
   ASSERT_EQ(memory.wrong(), "") << name(from) << " to " << name(to) << ", seed " << seed;
   for (size_t i = 0; i < count; ++i) {
@@ -80,7 +79,7 @@ void expect_cast(DataType from, DataType to, int n, size_t count, std::mt19937_6
     for (size_t k = 1; k < size_t(n); ++k) sum += float(element_to_double(from, &data[k][i * sizes.input]));
     uint8_t expected[8] = {};
     element_from_double(to, std::isnan(sum) ? double(NAN) : double(sum), expected);
-    ASSERT_EQ(std::memcmp(a.output + i * sizes.output, expected, sizes.output), 0)
+    ASSERT_EQ(std::memcmp(a.outputs[0] + i * sizes.output, expected, sizes.output), 0)
         << name(from) << " to " << name(to) << ", element " << i << " of " << n << " inputs: " << sum << ", seed " << seed;
   }
 }
