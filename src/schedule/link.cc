@@ -93,10 +93,14 @@ class Linker {
   // Chunk numbers of a slice, as a place of a rank. No scratch comes here.
   LinkedPlace place(uint32_t rank, const Slice& slice) const {
     const bool is_root = meaning_.rooted ? rank == root_ : rank == 0;
-    const Part part = slice.buffer == Buffer::input ? meaning_.input_of(is_root) : meaning_.output_of(is_root);
-    const bool own = meaning_.blocks && part == Part::own;
-    const auto kind = slice.buffer == Buffer::input ? own ? LinkedPlace::own_input : LinkedPlace::input
-                                                    : own ? LinkedPlace::own_output : LinkedPlace::output;
+    const auto part = [&](Buffer of) { return of == Buffer::input ? meaning_.input_of(is_root) : meaning_.output_of(is_root); };
+    // In place, a chunk's number is that of the buffer that has all of them, by whichever name the plan calls it.
+    Buffer buffer = slice.buffer;
+    const Buffer other = buffer == Buffer::input ? Buffer::output : Buffer::input;
+    if (in_place_[rank] && part(buffer) != Part::all && part(other) == Part::all) buffer = other;
+    const bool own = meaning_.blocks && part(buffer) == Part::own;
+    const auto kind = buffer == Buffer::input ? own ? LinkedPlace::own_input : LinkedPlace::input
+                                              : own ? LinkedPlace::own_output : LinkedPlace::output;
     return {uint8_t(rank), kind, uint16_t(slice.first)};
   }
 
