@@ -211,6 +211,26 @@ Outcome CudaDevice::scale(DeviceStream stream, DataType type, const void* scalar
   });
 }
 
+// Blocks that wait for each other must all be under way, which a cooperative launch sees to, or refuses.
+Outcome CudaDevice::run_linked(DeviceStream stream, const LinkedCall& c) noexcept {
+  if (c.count == 0) return {};
+  const KernelCall kind = kernel_call(c.type, c.op, c.count, 0);
+  if (linked_kernel(kind).function == nullptr)
+    return {Code::unsupported, fmt::format("CUDA device {} has no kernel for {} of {}", number_, name(c.op), name(c.type))};
+  return in_context([&] {
+    const uint32_t most = blocks_max(kind, linked, linked_kernel(kind).function);
+    LinkedLaunch launch = plan_linked(c, most);
+    const Kernel kernel = linked_kernel(launch.call);
+    const dim3 blocks(launch.arguments.plan.ranks * launch.arguments.channels), threads(kernel_threads);
+    void* parameters[] = {&launch.arguments};
+    const cudaStream_t on = stream_of(stream);
+    const cudaError_t error = launch.arguments.plan.waits
+                                  ? cudaLaunchCooperativeKernel(kernel.function, blocks, threads, parameters, 0, on)
+                                  : cudaLaunchKernel(kernel.function, blocks, threads, parameters, 0, on);
+    return error == cudaSuccess ? Outcome{} : told(error, fmt::format("the launch of a collective of {} ranks", c.plan->ranks));
+  });
+}
+
 // --- Memory and events of other processes; peers ---------------------------------------------------------------------
 
 Outcome CudaDevice::export_memory(const void* pointer, ExportedMemory* exported) noexcept {

@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   Outcome reduce(DeviceStream stream, const DeviceReduction& reduction) noexcept override;
   Outcome scale(DeviceStream stream, DataType type, const void* scalar, const void* input, void* output,
                 size_t count) noexcept override;
+  Outcome run_linked(DeviceStream stream, const LinkedCall& call) noexcept override;
 
   Outcome export_memory(const void* pointer, ExportedMemory* exported) noexcept override;
   Outcome import_memory(const ExportedMemory& exported, void** begin) noexcept override;
@@ -51,7 +52,7 @@ class CudaDevice final : public Device {
 
  private:
   // Blocks that fill the device with one of the kernels, by type, operator and kind; 0: not asked yet.
-  enum KernelKind { few_inputs, many_inputs, scaling, kernel_kinds };
+  enum KernelKind { few_inputs, many_inputs, scaling, linked, kernel_kinds };
   using BlockCounts = std::array<std::atomic<uint32_t>, data_type_count * reduce_op_count * kernel_kinds>;
 
   template <class Body>

@@ -55,6 +55,11 @@ Kernel scale_kernel(DataType type) noexcept;                  // of types that h
 Kernel cast_kernel(DataType from, DataType to) noexcept;      // sums of floats of up to 32 bits into others of them
 Kernel copy_kernel() noexcept;                                // of bytes
 
+// Of linked plans: sums of numbers, and products, greatest and least of floats of 16 bits and more. Each such kernel is as
+// large as two others, so what is rare has none.
+Kernel linked_integer_kernel(DataType type, ReduceOp op) noexcept;
+Kernel linked_float_kernel(DataType type, ReduceOp op) noexcept;
+
 // The one of the above.
 inline Kernel reduce_kernel(const KernelCall& call, int n_inputs) noexcept {
   if (gives_truth(call.op, call.type)) return compound_kernel(call.type, call.op);
@@ -68,6 +73,12 @@ inline Kernel reduce_kernel(const KernelCall& call, int n_inputs) noexcept {
     case 2: return float16_kernel(call.type, call.op, n_inputs);
     default: return float_kernel(call.type, call.op, n_inputs);
   }
+}
+
+inline Kernel linked_kernel(const KernelCall& call) noexcept {
+  if (family(call.type) == Family::integer && !gives_truth(call.op, call.type))
+    return linked_integer_kernel(call.type, call.op);
+  return family(call.type) == Family::floating ? linked_float_kernel(call.type, call.op) : Kernel{};
 }
 
 }  // namespace tutti

@@ -114,23 +114,4 @@ TUTTI_HOST_DEVICE inline void linked_body(const LinkedArguments& a, Block& block
   }
 }
 
-// --- On the host: what a launch needs.
-
-// Of a call's `progress` and slots, in bytes, both zeroed before the first call; slots begin after slots_offset bytes.
-struct LinkedWorkspace {
-  size_t slots_offset, bytes;
-};
-
-constexpr uint64_t linked_slot_elements(const LinkedPlan& plan, uint64_t count, uint32_t element_bytes) {
-  const uint64_t chunk = plan.blocks ? count : Chunks(count, plan.chunks, element_bytes).per_chunk();
-  const uint64_t unit = element_bytes < 64 ? 64 / element_bytes : 1;
-  return (chunk * plan.slot_chunks + unit - 1) / unit * unit;
-}
-
-constexpr LinkedWorkspace linked_workspace(const LinkedPlan& plan, uint64_t count, uint32_t element_bytes,
-                                           uint32_t channels) {
-  const size_t flags = (size_t{plan.ranks} * channels * sizeof(uint32_t) + 255) / 256 * 256;
-  return {flags, flags + size_t{plan.ranks} * plan.slots * linked_slot_elements(plan, count, element_bytes) * element_bytes};
-}
-
 }  // namespace tutti

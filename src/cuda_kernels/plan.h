@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "cuda_kernels/kernels.h"
+#include "cuda_kernels/linked_body.h"
 #include "cuda_kernels/reduce_body.h"
 #include "device/device.h"
+#include "device/linked_call.h"
 
 namespace tutti {
 
@@ -45,6 +47,41 @@ inline ScaleArguments plan_scale(DataType type, const void* scalar, const void* 
   const std::byte* const to = a.output;
   a.parts = partition({&to, 1, &a.input, 1}, count, {bytes, bytes});
   return a;
+}
+
+// Bytes that are worth a block of their own.
+inline constexpr size_t linked_block_bytes_min = 16384;
+
+struct LinkedLaunch {
+  KernelCall call{};
+  LinkedArguments arguments{};
+};
+
+// `blocks_max` of them are under way on the device at once. Counters are those of 255 steps a call at most.
+inline LinkedLaunch plan_linked(const LinkedCall& c, uint32_t blocks_max) noexcept {
+  LinkedLaunch launch;
+  LinkedArguments& a = launch.arguments;
+  a.plan = *c.plan;
+  uintptr_t any = c.count * element_bytes(c.type);  // a multiple of four bytes where all of them are
+  for (uint32_t r = 0; r < a.plan.ranks; ++r) {
+    a.inputs[r] = static_cast<std::byte*>(const_cast<void*>(c.inputs[r]));
+    a.outputs[r] = static_cast<std::byte*>(c.outputs[r]);
+    any |= reinterpret_cast<uintptr_t>(a.inputs[r]) | reinterpret_cast<uintptr_t>(a.outputs[r]);
+  }
+  launch.call = kernel_call(c.type, c.op, c.count, any);
+  const size_t width = element_bytes(launch.call.type);
+  a.progress = static_cast<uint32_t*>(c.workspace);
+  a.slots = static_cast<std::byte*>(c.workspace) + (c.workspace != nullptr ? linked_progress_bytes : 0);
+  a.count = launch.call.count;
+  a.slot_elements = linked_slot_elements(a.plan, a.count, width);
+  a.epoch = c.call_number * 256;
+  a.divisor = c.divisor;
+  // The longest pass of a rank is over its largest chunk.
+  const uint64_t chunk = a.plan.blocks ? a.count : Chunks(a.count, a.plan.chunks, width).per_chunk();
+  const uint64_t wanted = (chunk * width + linked_block_bytes_min - 1) / linked_block_bytes_min;
+  const uint32_t most = blocks_max / a.plan.ranks < linked_channels_max ? blocks_max / a.plan.ranks : linked_channels_max;
+  a.channels = uint32_t(wanted < 1 ? 1 : wanted < most ? wanted : most < 1 ? 1 : most);
+  return launch;
 }
 
 }  // namespace tutti

@@ -7,6 +7,8 @@
 
 #include "algorithms/catalog.h"
 #include "body_cases.h"
+#include "cuda_kernels/plan.h"
+#include "device/linked_call.h"
 #include "schedule/verbs.h"
 
 namespace tutti::test {
@@ -84,9 +86,7 @@ class Ranks {
         const size_t shift = odd ? random() % 16 / width_ * width_ : 0;
         buffers->emplace_back(mixed_elements(c.type, elements, random), elements * width_, shift);
       }
-    const LinkedWorkspace need = linked_workspace(plan, c.count, uint32_t(width_), c.channels);
-    workspace_.assign(need.bytes / 8 + 1, 0);
-    a_.plan = plan;
+    workspace_.assign(linked_workspace_bytes(plan, c.type, c.count) / 8 + 1, 0);
     // In place, what is but a rank's own block is that block of the other buffer.
     const Meaning& meant = meaning(c.collective);
     for (uint32_t r = 0; r < uint32_t(c.n); ++r) {
@@ -95,18 +95,17 @@ class Ranks {
       a_.outputs[r] = outputs_[r].begin() + (meant.output_of(is_root) == Part::own ? block : 0);
       a_.inputs[r] = (c.in_place ? outputs_ : inputs_)[r].begin() + (meant.input_of(is_root) == Part::own ? block : 0);
     }
-    a_.slots = reinterpret_cast<std::byte*>(workspace_.data()) + need.slots_offset;
-    a_.progress = reinterpret_cast<uint32_t*>(workspace_.data());
-    a_.count = c.count;
-    a_.slot_elements = linked_slot_elements(plan, c.count, uint32_t(width_));
+    // As the device does it, but for the number of channels, which is any here.
+    LinkedCall call{&plan, c.type, ReduceOp::sum, c.count, divisor, {}, {}, nullptr, uint32_t(random())};
+    if (plan.waits || plan.slots > 0) call.workspace = workspace_.data();
+    for (size_t r = 0; r < size_t(c.n); ++r) call.inputs[r] = a_.inputs[r], call.outputs[r] = a_.outputs[r];
+    a_ = plan_linked(call, 1000).arguments;
     a_.channels = c.channels;
-    a_.divisor = divisor;
+    if (call.workspace != nullptr) std::fill_n(a_.progress, linked_progress_bytes / 4, a_.epoch);  // of calls before
   }
 
   template <class Element, class Op>
   void run_blocks(std::mt19937_64& random) {
-    a_.epoch = uint32_t(random());  // flags of calls before
-    std::fill_n(a_.progress, size_t(c_.n) * c_.channels, a_.epoch);
     std::vector<uint32_t> order(size_t(c_.n) * c_.channels);
     for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);
@@ -239,6 +238,22 @@ TEST(LinkedBody, SharesEachElementOfAChunkOnce) {
       }
       EXPECT_EQ(next, count);
     }
+}
+
+TEST(LinkedBody, HasNoMoreBlocksThanAreUnderWayAtOnceAndNoMoreThanItHasWorkFor) {
+  const std::vector<Plan> plans = plans_of({Collective::all_reduce, "two_shot", 8, false, DataType::float32, 1, 1});
+  constexpr bool no[linked_ranks_max] = {};
+  static LinkedPlan plan;
+  ASSERT_TRUE(link(Collective::all_reduce, plans, 0, no, &plan));
+  const auto channels = [&](size_t count, uint32_t blocks_max) {
+    LinkedCall call;
+    call.plan = &plan, call.count = count;
+    return plan_linked(call, blocks_max).arguments.channels;
+  };
+  EXPECT_EQ(channels(1, 264), 1u);
+  EXPECT_EQ(channels(size_t{64} << 20, 264), 33u);
+  EXPECT_EQ(channels(size_t{64} << 20, 1 << 20), linked_channels_max);
+  EXPECT_EQ(channels(size_t{64} << 20, 3), 1u);  // the launch then says that it cannot be
 }
 
 TEST(LinkedBody, FitsAKernelsParameters) { EXPECT_LE(sizeof(LinkedArguments), 32764u); }
