@@ -169,9 +169,11 @@ typedef struct {
   const char* interface_name; /* network interfaces allowed, comma list; NULL: all that connect. TUTTI_IFNAME overrides */
   int32_t channels;     /* parallel channels per pair of ranks; -1: chosen from the transports */
   int32_t determinism;  /* a tuttiDeterminism_t; -1: bitwise. TUTTI_DETERMINISM overrides */
+  int32_t device;       /* number of this rank's GPU, which its buffers and streams are of; -1: that of the first one that it
+                           is given. Where all ranks name theirs, they reach each other's memory directly if they can */
 } tuttiConfig_t;
 
-#define TUTTI_CONFIG_INITIALIZER { sizeof(tuttiConfig_t), TUTTI_VERSION, -1, NULL, NULL, NULL, -1, -1 }
+#define TUTTI_CONFIG_INITIALIZER { sizeof(tuttiConfig_t), TUTTI_VERSION, -1, NULL, NULL, NULL, -1, -1, -1 }
 
 /* --- Library --------------------------------------------------------------------------------------------------- */
 

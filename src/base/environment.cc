@@ -51,6 +51,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_LOG", text, "warn", "Least severe level that is logged: off, error, warn, info or debug."},
     {"TUTTI_LOG_FILE", text, "", "File that log lines are appended to; unset: standard error."},
     {"TUTTI_MALLOC_THRESHOLD", bytes, "1M", "Read by libtutti_malloc.so alone: blocks of so many bytes and more lie in shared memory, never below 64K."},
+    {"TUTTI_PEERS", flag, "1", "0: ranks never reach into the memory of each other's devices; messages go by way of the host."},
     {"TUTTI_RECORD", text, "", "When a communicator fails, its last calls are written to this name with .RANK.json appended."},
     {"TUTTI_RECORD_SIGNAL", text, "", "Signal, such as USR2 or TERM, at which every communicator writes its last calls as TUTTI_RECORD says."},
     {"TUTTI_SCHEDULES", text, "", "Files of schedules that you wrote, colon-separated; all ranks need the same (docs/schedules.md)."},

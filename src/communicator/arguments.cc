@@ -166,6 +166,8 @@ CommunicatorOptions checked_options(const tuttiConfig_t* config) {
     refuse(fmt::format("channels is {}, outside 1 to {}", channels, channels_max - 1));
   options.channels = int(channels);
   options.determinism = determinism_setting(given.determinism);
+  if (given.device < -1) refuse(fmt::format("config->device is {}, below -1", given.device));
+  options.device = given.device;
   return options;
 }
 

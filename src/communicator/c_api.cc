@@ -9,6 +9,7 @@
 #include "communicator/arguments.h"
 #include "communicator/group.h"
 #include "communicator/launcher.h"
+#include "device/platform.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -35,6 +36,16 @@ tuttiComm_t handle_of(std::unique_ptr<Communicator> communicator) {
 
 GroupJoin joining(const JobId& id, int rank, int size, const CommunicatorOptions& options, tuttiComm_t* result) {
   return {[=] { return Communicator::join(id, rank, size, options); }, result};
+}
+
+void check_device(int i, int device) {
+  if (device == -1) return;
+  const FoundPlatform& found = find_platform();
+  if (found.platform == nullptr)
+    throw Error(Code::unsupported, fmt::format("devices[{}] is {}: this process has no device: {}", i, device, found.why_not));
+  if (device < 0 || device >= found.platform->count())
+    throw Error(Code::invalid_argument, fmt::format("devices[{}] is {}, neither -1 nor 0 to {}", i, device,
+                                                    found.platform->count() - 1));
 }
 
 // Other ranks may still put into what a window opened. After a failure they do not.
@@ -71,6 +82,21 @@ Stream& stream_of(tuttiStream_t stream) {
                                                                           "destroyed, or never made",
                                                                           fmt::ptr(stream)));
   return *stream->object;
+}
+
+CallStream call_stream(tuttiStream_t stream) {
+  if (stream == nullptr) return {};
+  Platform* const platform = process_platform();
+  if (platform == nullptr || streams().has(stream)) return {&stream_of(stream), nullptr, -1};
+  const auto device_stream = reinterpret_cast<DeviceStream>(stream);
+  Platform::StreamInfo info;
+  const Outcome outcome = platform->describe_stream(device_stream, &info);
+  if (!outcome.ok())
+    throw Error(outcome.code, fmt::format("stream {} is not a live stream: {}", fmt::ptr(stream), outcome.sentence));
+  if (info.capturing)
+    throw Error(Code::unsupported, fmt::format("stream {} is being captured into a graph, but the host takes part in every "
+                                               "call, and a graph runs without it", fmt::ptr(stream)));
+  return {nullptr, device_stream, info.device};
 }
 
 void join_now(const std::vector<GroupJoin>& joins) {
@@ -143,13 +169,15 @@ tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devices)
     if (ndev < 1) throw Error(Code::invalid_argument, fmt::format("ndev is {}, below 1", ndev));
     std::fill(comms, comms + ndev, nullptr);
     for (int i = 0; devices != nullptr && i < ndev; ++i)
-      if (devices[i] != -1)
-        throw Error(Code::unsupported, fmt::format("devices[{}] is {}: this build has no GPU support", i, devices[i]));
-    const CommunicatorOptions options = checked_options(nullptr);
+      check_device(i, devices[i]);
+    CommunicatorOptions options = checked_options(nullptr);
     const JobId id = open_meeting_place(options.interface_names, set_up_deadline(options.timeout_ms));
     std::vector<GroupJoin> joins;
     joins.reserve(size_t(ndev));
-    for (int rank = 0; rank < ndev; ++rank) joins.push_back(joining(id, rank, ndev, options, &comms[rank]));
+    for (int rank = 0; rank < ndev; ++rank) {
+      options.device = devices == nullptr ? -1 : devices[rank];
+      joins.push_back(joining(id, rank, ndev, options, &comms[rank]));
+    }
     join_now(joins);
     return tuttiSuccess;
   });
@@ -199,9 +227,9 @@ tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank) {
 
 tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device) {
   return at_the_border([&] {
-    communicator_of(comm);
+    Communicator& communicator = communicator_of(comm);
     check_not_null("device", device);
-    *device = -1;
+    *device = communicator.device_side() == nullptr ? -1 : communicator.device_side()->number();
     return tuttiSuccess;
   });
 }
@@ -290,7 +318,9 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
   return at_the_border([&] {
-    const Outcome outcome = stream_of(stream).synchronize();
+    const CallStream which = stream == nullptr ? CallStream{&stream_of(stream)} : call_stream(stream);
+    const Outcome outcome = which.is_device() ? process_platform()->device(which.device_number).wait_stream(which.device)
+                                              : which.host->synchronize();
     return report(outcome.code, outcome.sentence);
   });
 }

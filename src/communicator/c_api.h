@@ -40,6 +40,9 @@ tuttiResult_t join_or_defer(GroupJoin join);
 // The live communicator or stream behind a handle. Throw Error(invalid_argument): null, or destroyed.
 Communicator& communicator_of(tuttiComm_t comm);
 Stream& stream_of(tuttiStream_t stream);
+// What a stream argument stands for: null is none. Throws Error: invalid_argument (no live stream of the host, and none of a
+// device), unsupported (it is being captured into a graph).
+CallStream call_stream(tuttiStream_t stream);
 
 // What tuttiMemAlloc gives out in this process. Never destroyed: memory may be freed while the program ends.
 SharedMemory& process_memory();

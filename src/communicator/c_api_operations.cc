@@ -6,6 +6,7 @@
 
 #include "communicator/arguments.h"
 #include "communicator/c_api_operations.h"
+#include "communicator/device_calls.h"
 #include "communicator/group.h"
 #include "reduce/exact.h"
 #include "schedule/collective.h"
@@ -26,8 +27,8 @@ void check_still_member(const Communicator& communicator) {
     throw Error(Code::invalid_usage, "comm has been finalized: only tuttiCommDestroy may follow");
 }
 
-void check_may_have_stream(const CallingThread& thread, const Stream* stream) {
-  if (thread.preparing && stream != nullptr)
+void check_may_have_stream(const CallingThread& thread, const CallStream& stream) {
+  if (thread.preparing && !stream.is_none())
     throw Error(Code::invalid_usage, "a call that is prepared takes no stream: tuttiPreparedStart does");
 }
 
@@ -57,20 +58,22 @@ InPlace in_place_of(Part input, Part output) {
 
 }  // namespace
 
-tuttiResult_t submit(Communicator& communicator, const Request& request, tuttiStream_t stream) {
+tuttiResult_t submit(Communicator& communicator, Request& request, tuttiStream_t stream) {
   check_still_member(communicator);
   CallingThread& thread = CallingThread::current();
-  Stream* const queue = stream == nullptr ? nullptr : &stream_of(stream);
+  const CallStream queue = call_stream(stream);
+  if (communicator.device_side() != nullptr) [[unlikely]] place(request, communicator, queue);
   if (thread.group_depth > 0) {
     check_may_have_stream(thread, queue);
     thread.calls.push_back({&communicator, request, queue});
     return tuttiSuccess;
   }
-  if (queue != nullptr) {
+  if (!queue.is_none()) {
     if (const Verdict* verdict = communicator.failure()) return report(verdict->code, verdict->sentence);
     enqueue({&communicator, request, queue});
     return tuttiSuccess;
   }
+  if (request.on_device) enter(request, communicator, queue);
   const tuttiResult_t result =
       communicator.idle() ? tuttiResult_t(communicator.run(request)) : run_in_turn(communicator, request);
   if (result != tuttiSuccess) return report(Code(result), communicator.failure()->sentence);
@@ -220,7 +223,7 @@ Request half(bool sending, const void* input, void* output, size_t count, tuttiD
 tuttiResult_t point_to_point(bool sending, const void* input, void* output, size_t count, tuttiDataType_t datatype,
                              int peer, tuttiComm_t comm, tuttiStream_t stream, const tuttiOptions_t* options) {
   Communicator& communicator = communicator_of(comm);
-  const Request request = half(sending, input, output, count, datatype, peer, communicator, options);
+  Request request = half(sending, input, output, count, datatype, peer, communicator, options);
   if (peer == communicator.rank() && CallingThread::current().group_depth == 0)
     throw Error(Code::invalid_argument, fmt::format("peer is {}, the calling rank itself, outside a group: it would "
                                                     "wait for itself", peer));
@@ -230,12 +233,14 @@ tuttiResult_t point_to_point(bool sending, const void* input, void* output, size
 tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
                         tuttiStream_t stream, const tuttiOptions_t* options) {
   Communicator& communicator = communicator_of(comm);
-  const Request send = half(true, out.data, nullptr, out.count, datatype, out.to, communicator, options);
-  const Request recv = half(false, nullptr, in.data, in.count, datatype, in.from, communicator, options);
+  Request send = half(true, out.data, nullptr, out.count, datatype, out.to, communicator, options);
+  Request recv = half(false, nullptr, in.data, in.count, datatype, in.from, communicator, options);
   const size_t bytes = checked_type(datatype).bytes;
   check_overlap({out.data, out.count * bytes}, {in.data, in.count * bytes}, InPlace::refused);
   check_still_member(communicator);
-  Stream* const queue = stream == nullptr ? nullptr : &stream_of(stream);
+  const CallStream queue = call_stream(stream);
+  if (communicator.device_side() != nullptr)
+    for (Request* part : {&send, &recv}) place(*part, communicator, queue);
   std::vector<GroupCall> calls = {{&communicator, send, queue}, {&communicator, recv, queue}};
   CallingThread& thread = CallingThread::current();
   if (thread.group_depth > 0) {

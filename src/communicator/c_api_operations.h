@@ -17,8 +17,8 @@ void check_fits(const ElementType& type, const Communicator& communicator);
 // Writes what a call asks for beside what it does into its request, whose call is complete. Refuses what the determinism
 // of call or communicator cannot keep.
 void take_options(Request& request, const Communicator& communicator, const tuttiOptions_t* options);
-// Runs a checked request now, on a stream, or at the end of the open group.
-tuttiResult_t submit(Communicator& communicator, const Request& request, tuttiStream_t stream);
+// Runs a checked request now, on a stream, or at the end of the open group; finds out where its buffers lie.
+tuttiResult_t submit(Communicator& communicator, Request& request, tuttiStream_t stream);
 
 // What a collective is called with, beside its buffers and their count and type.
 struct Extra {

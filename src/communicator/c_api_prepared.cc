@@ -64,7 +64,7 @@ tuttiResult_t tuttiPrepareEnd(tuttiPrepared_t* prepared) {
 tuttiResult_t tuttiPreparedStart(tuttiPrepared_t prepared, tuttiStream_t stream) {
   return at_the_border([&] {
     Prepared& calls = prepared_of(prepared);
-    Stream* const queue = stream == nullptr ? nullptr : &stream_of(stream);
+    const CallStream queue = call_stream(stream);
     if (CallingThread::current().group_depth > 0)
       throw Error(Code::invalid_usage, "tuttiPreparedStart inside a group");
     const Outcome outcome = calls.start(queue);

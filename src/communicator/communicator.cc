@@ -23,6 +23,8 @@ namespace {
 constexpr size_t scratch_alignment = 64;
 // Of smaller calls, no message would be lent.
 constexpr size_t lent_call_bytes_min = size_t{64} << 10;
+// How long what has failed is waited for on a device: what stands before it there may take its time.
+constexpr TimeNs drain_ns_max = 10 * ns_per_s;
 // Where no rank knows all sizes, all must choose as for one size.
 constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 
@@ -47,7 +49,7 @@ Code Communicator::run(const Request& request) noexcept {
   Operation& operation = small ? repeat.operation : operation_;
   if (!begin(operation, request)) return failure()->code;
   if (small) remember(repeat, request);
-  if (request.timeout_ns > 0) return wait_for(operation, request.timeout_ns);
+  if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr) return wait_for(operation, timeout_ns(request));
   return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
 }
 
@@ -63,7 +65,7 @@ bool Communicator::may_repeat(const Request& request) const noexcept {
   const Call& call = request.call;
   const Meaning& kind = meaning(call.kind);
   const size_t blocks = kind.blocks ? size_t(size_) : 1;
-  return !recorder_->tracing() && call.kind != Collective::send_recv && request.layout == nullptr &&
+  return !recorder_->tracing() && device_side_ == nullptr && call.kind != Collective::send_recv && request.layout == nullptr &&
          request.made == nullptr && request.terms == Terms{} && request.timeout_ns == 0 &&
          !(request.in_place && kind.blocks && kind.input != kind.output) && call.count <= Repeat::bytes_max &&
          call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
@@ -98,13 +100,16 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
             [&] { return position(operation); });
   if (result == WaitResult::done) return Code::success;
   if (result == WaitResult::expired) expire(operation, timeout_ns);
-  revoke_lent();
+  let_go();
   return failure()->code;
 }
 
-void Communicator::revoke_lent() noexcept {
+void Communicator::let_go() noexcept {
   for (Endpoint* endpoint : links_.endpoints)
     if (endpoint != nullptr) endpoint->revoke();
+  if (peer_path_ != nullptr) peer_path_->let_go(std::min(timeout_ns_, drain_ns_max));
+  if (device_side_ != nullptr) device_side_->drain(std::min(timeout_ns_, drain_ns_max));
+  by_peers_ = nullptr;
 }
 
 // Of a v-form: blocks, and vectors of them, follow each other in memory of their own.
@@ -114,16 +119,16 @@ Request Communicator::with_made_blocks(const Request& asked, size_t vectors, con
   made_layout_ = *asked.layout;
   BlockLayout& blocks = made_layout_.input;
   const size_t stride = std::accumulate(blocks.sizes.begin(), blocks.sizes.end(), size_t{0});
-  made_input_.resize(std::max(made_input_.size(), vectors * stride * width));
+  std::byte* const target = made_input(asked, vectors * stride * width);
   std::exclusive_scan(blocks.sizes.begin(), blocks.sizes.end(), blocks.firsts.begin(), size_t{0});
   for (size_t k = 0; k < vectors; ++k)
     for (size_t i = 0; i < blocks.sizes.size(); ++i) {
       if (blocks.sizes[i] == 0) continue;
       const std::byte* const from = asked.input + (k * asked.vector_stride + asked.layout->input.firsts[i]) * width;
-      make(from, made_input_.data() + (k * stride + blocks.firsts[i]) * width, blocks.sizes[i]);
+      make(from, target + (k * stride + blocks.firsts[i]) * width, blocks.sizes[i]);
     }
   request.in_place = false;
-  request.input = made_input_.data();
+  request.input = target;
   request.vector_stride = stride;
   request.layout = {std::shared_ptr<const void>(), &made_layout_};  // owns nothing: the memory is of this
   return request;
@@ -140,11 +145,10 @@ Request Communicator::with_made_input(const Request& asked, size_t vectors, cons
   if (into_output) {
     request.in_place = true;
   } else {
-    made_input_.resize(std::max(made_input_.size(), count * width));
     request.in_place = false;
     if (asked.in_place && kind.blocks) request.output += size_t(rank_) * asked.call.count * width;
   }
-  std::byte* const target = into_output ? asked.output : made_input_.data();
+  std::byte* const target = into_output ? asked.output : made_input(asked, count * width);
   make(asked.input, target, count);
   request.input = target;
   return request;
@@ -164,9 +168,13 @@ void Communicator::find_regions(Work& work) noexcept {
 Request Communicator::with_multiplied_input(const Request& asked) {
   const size_t vectors = joins_its_vectors(asked) ? 1 : asked.terms.inputs;
   const MadeOperator& made = *asked.made;
-  const void* const scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
+  std::array<std::byte, 16> fetched;
+  const void* scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
+  if (device_side_ != nullptr && device_side_->read_scalar(scalar, element_bytes(asked.call), fetched))
+    scalar = fetched.data();
   return with_made_input(asked, vectors, [&](const std::byte* from, std::byte* to, size_t count) {
-    scale(asked.call.type, scalar, from, to, count);
+    if (asked.on_device) device_side_->scale(asked.call.type, scalar, {from, to, count}, asked.in_reach);
+    else scale(asked.call.type, scalar, from, to, count);
   });
 }
 
@@ -179,7 +187,8 @@ Request Communicator::with_joined_vectors(const Request& asked) {
       const void* inputs[reduce_inputs_max] = {to};
       int n = k > 0 ? 1 : 0;
       for (; n < reduce_inputs_max && k < asked.terms.inputs; ++k) inputs[n++] = from + k * stride;
-      join(to, inputs, n, count, 0, Store::cached);
+      if (asked.on_device) device_side_->join(asked.call.type, asked.call.op, {inputs, size_t(n)}, to, count, asked.in_reach);
+      else join(to, inputs, n, count, 0, Store::cached);
     }
   });
 }
@@ -203,36 +212,8 @@ void Communicator::set_reduction(Work& work, const Request& request) noexcept {
 
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   try {
-    Request made;
-    if (joins_its_vectors(asked)) [[unlikely]] made = with_joined_vectors(asked);
-    if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
-      made = with_multiplied_input(joins_its_vectors(asked) ? made : asked);
-    const Request& request = makes_its_input(asked) ? made : asked;
-    const Plan& plan = plan_of(request);
-    const size_t operands = adds_exactly(request) ? size_t(size_) * request.terms.inputs : 0;
-    if (plan.shape.scratch != 0 || operands != 0) reserve_scratch(plan, operands);
-    const Call& call = request.call;
-    Work& work = operation.new_work();
-    work.plan = &plan;
-    work.input = request.input;
-    work.output = request.output;
-    work.scratch = scratch_.get();
-    work.count = call.count;
-    work.element_bytes = element_bytes(call);
-    work.signature = pack(call, request.terms);
-    work.layout = request.layout.get();
-    if (work.bytes() >= lent_call_bytes_min) find_regions(work);
-    const Meaning& kind = meaning(call.kind);
-    if (kind.blocks) {
-      const bool is_root = int(call.root) == rank_;
-      work.block_stride = call.count;
-      if (!request.in_place && kind.input_of(is_root) == Part::own) work.input_first = uint32_t(rank_);
-      if (!request.in_place && kind.output_of(is_root) == Part::own) work.output_first = uint32_t(rank_);
-    }
-    if (kind.reduces) set_reduction(work, request);
-    const bool point_to_point = call.kind == Collective::send_recv;
-    recorder_->begin(operation, work.signature);
-    engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
+    if (goes_by_peers(asked)) [[unlikely]] return begin_by_peers(operation, asked);
+    begin_planned(operation, asked);
     return true;
   } catch (const Error& error) {
     fail(error.code(), fmt::format("{} could not begin {}: {}", bootstrap_->describe(rank_), describe(asked.call),
@@ -244,13 +225,57 @@ bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   return false;
 }
 
+void Communicator::begin_planned(Operation& operation, const Request& asked, bool recorded) {
+  if (asked.on_device) [[unlikely]] device_side_->begin(asked.entry.get());
+  Request made;
+  if (joins_its_vectors(asked)) [[unlikely]] made = with_joined_vectors(asked);
+  if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
+    made = with_multiplied_input(joins_its_vectors(asked) ? made : asked);
+  const Request& request = makes_its_input(asked) ? made : asked;
+  const Plan& plan = plan_of(request);
+  const size_t operands = adds_exactly(request) ? size_t(size_) * request.terms.inputs : 0;
+  if (plan.shape.scratch != 0 || operands != 0) reserve_scratch(plan, operands);
+  const Call& call = request.call;
+  Work& work = operation.new_work();
+  work.plan = &plan;
+  work.input = request.input;
+  work.output = request.output;
+  work.scratch = scratch_.get();
+  work.count = call.count;
+  work.element_bytes = element_bytes(call);
+  work.signature = pack(call, request.terms);
+  work.layout = request.layout.get();
+  if (work.bytes() >= lent_call_bytes_min && !request.on_device) find_regions(work);
+  const Meaning& kind = meaning(call.kind);
+  if (kind.blocks) {
+    const bool is_root = int(call.root) == rank_;
+    work.block_stride = call.count;
+    if (!request.in_place && kind.input_of(is_root) == Part::own) work.input_first = uint32_t(rank_);
+    if (!request.in_place && kind.output_of(is_root) == Part::own) work.output_first = uint32_t(rank_);
+  }
+  if (kind.reduces) set_reduction(work, request);
+  if (request.on_device) [[unlikely]] begin_on_device(work, request);
+  const bool point_to_point = call.kind == Collective::send_recv;
+  if (!recorded) recorder_->begin(operation, work.signature);
+  engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
+}
+
 Status Communicator::progress(Operation& operation) noexcept {
-  const Status status = engine_->progress(operation);
+  Status status;
+  if (&operation == by_peers_) [[unlikely]] {
+    status = peer_path_->progress([&] { return engine_->progress(operation); });
+    if (status == Status::done) by_peers_ = nullptr;
+  } else {
+    status = engine_->progress(operation);
+  }
   if (recorder_->tracing()) [[unlikely]] {
     if (status == Status::done) recorder_->ended(operation);
     else recorder_->waits(operation, engine_->waiting_on(operation));
   }
-  if (status == Status::done) return status;
+  if (status == Status::done) {
+    if (operation.work().device != nullptr) [[unlikely]] device_side_->end(*operation.work().device);
+    return status;
+  }
   if (status == Status::failed) {
     settle(operation);
     return status;
@@ -309,6 +334,13 @@ void Communicator::reserve_scratch(const Plan& plan, size_t operands) {
 void Communicator::settle(const Operation& operation) noexcept {
   try {
     const WaitingOn waiting = engine_->waiting_on(operation);
+    const DeviceWork* const device = operation.work().device;
+    const Outcome* const failed = device != nullptr && !device->failure.ok() ? &device->failure
+                                  : peer_path_ != nullptr && !peer_path_->failure().ok() ? &peer_path_->failure()
+                                                                                         : nullptr;
+    if (failed != nullptr)
+      return fail(failed->code, fmt::format("{}: its device failed in {}: {}", bootstrap_->describe(rank_),
+                                            describe_call(operation.work().signature), failed->sentence));
     const Fault& fault = waiting.endpoint->fault();
     if (fault.kind != FaultKind::mismatch) return settle_broken_link(*bootstrap_, links_, waiting.peer, fault);
     const std::string& peer = bootstrap_->describe(waiting.peer);
@@ -340,11 +372,13 @@ void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcep
 std::string Communicator::waiting_sentence(const Operation& operation, const WaitingOn& waiting,
                                            TimeNs timeout_ns) const {
   const Work& work = operation.work();
-  const std::string for_whom = waiting.peer < 0 ? std::string("its own links") : bootstrap_->describe(waiting.peer);
+  const bool on_device = waiting.on_device || (&operation == by_peers_ && peer_path_->waits_for_device());
+  const std::string for_whom = on_device  ? std::string("its own device")
+                               : waiting.peer < 0 ? std::string("its own links") : bootstrap_->describe(waiting.peer);
   return fmt::format("{} waited {} ms in {} ({}, step {} of {}, tile {}, channel {}) {} {}", bootstrap_->describe(rank_),
                      timeout_ns / ns_per_ms, describe_call(work.signature), work.plan->algorithm, waiting.step + 1,
                      work.plan->steps.size(), waiting.tile, waiting.channel,
-                     waiting.sending ? "to send to" : "for a message from", for_whom);
+                     on_device ? "for" : waiting.sending ? "to send to" : "for a message from", for_whom);
 }
 
 void Communicator::fail(Code code, const std::string& sentence) noexcept {
@@ -380,7 +414,8 @@ void Communicator::await_turn(uint64_t ticket) noexcept {
 }
 
 void Communicator::end_turn() noexcept {
-  serving_.fetch_add(1, std::memory_order_release);  // pairs with the acquire loads of await_turn and idle
+  const uint64_t before = serving_.fetch_add(1, std::memory_order_release);  // pairs with the acquire loads of await_turn and idle
+  if (device_side_ != nullptr) device_side_->serve(before + 1);
   serving_.notify_all();
 }
 

@@ -17,6 +17,8 @@
 #include "base/log.h"
 #include "base/signature.h"
 #include "bootstrap/bootstrap.h"
+#include "communicator/device_side.h"
+#include "communicator/peer_path.h"
 #include "communicator/operators.h"
 #include "communicator/patience.h"
 #include "communicator/registrations.h"
@@ -39,11 +41,16 @@ struct CommunicatorOptions {
   std::string transports;       // comma list allowed, or "" for all
   std::string interface_names;  // comma list allowed, or "" for all
   int channels = -1;            // -1: decide
+  int device = -1;              // its number; -1: that of the first buffer or stream
   Determinism determinism = Determinism::bitwise;  // never as_communicator
   std::string schedule_files;   // colon list of a user's schedules, or ""
   std::shared_ptr<const std::vector<UserSchedule>> schedules{};  // from those files; null: not loaded yet
   uint64_t link_bits_per_s = 0;  // of this rank's host to others, measured by the communicator it comes from; 0: not yet
 };
+
+// Differs between kernels that run; containers of one host share it. A hint only: it decides how ranks wait, and
+// transports find out by trying.
+std::string boot_id();
 
 // One call as its caller made it; arguments are checked. In place, where a rank's own block of a buffer is the other
 // buffer, both point at that buffer's start. Null where the rank has no such part.
@@ -60,6 +67,9 @@ struct Request {
   std::string_view algorithm{};    // of terms.algorithm; outlives the communicator
   size_t vector_stride = 0;        // reductions: elements from one of the rank's terms.inputs vectors to the next
   TimeNs timeout_ns = 0;           // longest wait of this call; 0: the communicator's
+  bool on_device = false;          // a buffer lies on the communicator's device
+  bool in_reach = false;           // its kernels reach every buffer
+  std::shared_ptr<const EntryEvent> entry{};  // what the call comes after on a stream of the device; null: nothing
 };
 
 // A small call that was made before: its arguments are checked, its plan is found, its operation prepared.
@@ -163,6 +173,22 @@ class Communicator {
     return true;
   }
   uint32_t scratch_epoch() const noexcept { return scratch_epoch_; }
+  // --- Devices. Null where this process has none.
+  DeviceSide* device_side() noexcept { return device_side_.get(); }
+  // Whether a running operation may wait for a device, which wakes nobody when it is done.
+  bool waits_for_device() const noexcept {
+    return device_side_ != nullptr &&
+           (device_side_->is_running() || (peer_path_ != nullptr && peer_path_->waits_for_device()));
+  }
+  // Null where some rank's device is out of reach of another's, or not named.
+  const PeerPath* peer_path() const noexcept { return peer_path_.get(); }
+  // Whether a call tries the direct path, where it cannot be begun again from what was planned.
+  bool goes_by_peers(const Request& request) const noexcept {
+    return peer_path_ != nullptr && request.layout == nullptr && request.algorithm.empty() && options_.algorithm.empty() &&
+           request.terms.inputs == 1 && !adds_exactly(request) && peer_path_->serves(request.call);
+  }
+  // Copies between buffers of one call that is the rank's own with itself. Throws Error.
+  void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
   std::weak_ptr<const void> life() const noexcept { return life_; }
   // Moves what can move. failed: the communicator has failed, failure() is set.
@@ -173,8 +199,8 @@ class Communicator {
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
 
-  // Before an operation that has failed gives its memory back.
-  void revoke_lent() noexcept;
+  // Before an operation that has failed gives its memory back: nobody reads or writes it any more.
+  void let_go() noexcept;
 
   // --- Waiting; see drive() in wait.h.
   const PatiencePolicy& patience() const noexcept { return patience_; }
@@ -246,6 +272,14 @@ class Communicator {
   std::string describe_call(uint64_t signature) const;
   void set_reduction(Work& work, const Request& request) noexcept;
   void reserve_scratch(const Plan& plan, size_t operands);
+  void make_device_side();
+  std::string device_card() const;
+  void make_peer_path(const std::vector<std::string>& cards);
+  bool begin_by_peers(Operation& operation, const Request& request);
+  void begin_planned(Operation& operation, const Request& asked, bool recorded = false);
+  void start_exchange(Operation& operation, const Request& request, std::span<const std::byte> mine, std::byte* all);
+  void begin_on_device(Work& work, const Request& request);
+  std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool joins_its_vectors(const Request& request) const noexcept {
     return request.terms.inputs > 1 && !adds_exactly(request);
@@ -278,6 +312,9 @@ class Communicator {
   uint32_t shrinks_ = 0;  // asked for so far: equal on all that call
 
   Links links_;       // the last channel is point to point's
+  std::unique_ptr<DeviceSide> device_side_;
+  std::unique_ptr<PeerPath> peer_path_;
+  const Operation* by_peers_ = nullptr;  // the one that goes the direct path, while it runs
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "communicator/device_calls.h"
 #include "communicator/wait.h"
 
 namespace tutti {
@@ -44,8 +45,21 @@ Outcome first_failure(std::span<Communicator* const> members) {
 
 // One job: the calls of a group that share a stream, with their places in their communicators' orders.
 struct GroupJob {
+  CallStream stream;
   std::vector<GroupCall> calls;
   std::vector<std::pair<Communicator*, uint64_t>> turns;
+
+  // On the calling thread, before it is run anywhere. Throws Error, and then it is not to be run.
+  void enter() {
+    if (calls.empty()) return;
+    for (GroupCall& call : calls) tutti::enter(call.request, *call.communicator, stream);
+  }
+  Stream& queue() const { return stream.is_device() ? calls[0].communicator->device_side()->worker() : *stream.host; }
+  // What is put on the stream from now on comes after it.
+  void hold() const {
+    if (!stream.is_device()) return;
+    for (const auto& [communicator, ticket] : turns) communicator->device_side()->hold(stream.device, ticket);
+  }
 
   Outcome run() {
     for (const auto& [communicator, ticket] : turns) communicator->await_turn(ticket);
@@ -82,6 +96,8 @@ struct CallSet::SelfCopy {
   const std::byte* from;
   std::byte* to;
   size_t bytes;
+  Communicator* communicator;
+  Request send;  // for where it lies, and what it comes after
 };
 
 CallSet::CallSet(std::vector<GroupCall> calls) : members_(members_of(calls)) {
@@ -121,7 +137,9 @@ void CallSet::take_self_sends(std::vector<GroupCall>& calls) {
     if (send.call != recv.call)
       throw Error(Code::mismatch, fmt::format("rank {} sends itself {} and receives {} from itself", rank,
                                               describe(send.call), describe(recv.call)));
-    copies_.push_back({send.input, recv.output, send.call.count * element_bytes(send.call)});
+    Request kept = send.on_device ? send : recv;
+    copies_.push_back({send.input, recv.output, send.call.count * element_bytes(send.call), calls[i].communicator,
+                       std::move(kept)});
     calls.erase(other);
     calls.erase(calls.begin() + long(i));
   }
@@ -138,9 +156,22 @@ Status CallSet::look() noexcept {
     }
     Communicator& communicator = *item.call.communicator;
     if (!item.begun) {
+      // Where the buffers are the host's, it waits for what stands before them on a device's stream.
+      if (const EntryEvent* entry = item.call.request.entry.get(); entry != nullptr && !item.call.request.on_device) {
+        const Outcome passed = entry->query();
+        if (passed.code == Code::in_progress) {
+          all_done = false;
+          continue;
+        }
+        if (!passed.ok()) {
+          communicator.fail(passed.code, passed.sentence);
+          return Status::failed;
+        }
+      }
       if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
         if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
-        item.planned = !communicator.makes_its_input(item.call.request);
+        item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
+                       !communicator.goes_by_peers(item.call.request);
         item.scratch_epoch = communicator.scratch_epoch();
       }
       item.begun = true;
@@ -148,6 +179,7 @@ Status CallSet::look() noexcept {
     const Status status = communicator.progress(item.operation);
     if (status == Status::failed) return Status::failed;
     item.done = status == Status::done;
+    if (item.done) item.call.request.entry.reset();
     all_done = all_done && item.done;
   }
   return all_done ? Status::done : Status::again;
@@ -164,16 +196,34 @@ uint64_t CallSet::position() const noexcept {
 Outcome CallSet::run() {
   for (const Communicator* member : members_)
     if (member->failure() != nullptr) return first_failure(members_);
-  for (const SelfCopy& copy : copies_)
-    if (copy.bytes != 0) std::memmove(copy.to, copy.from, copy.bytes);
+  try {
+    copy_own();
+  } catch (const Error& error) {
+    members_[0]->fail(error.code(), error.what());
+    return first_failure(members_);
+  }
   if (items_.empty()) return {};
   for (Item& item : items_) item.begun = item.done = false;
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};
   if (result == WaitResult::expired) expire();
   for (Communicator* member : members_)
-    if (member->failure() != nullptr) member->revoke_lent();
+    if (member->failure() != nullptr) member->let_go();
   return first_failure(members_);
+}
+
+void CallSet::copy_own() {
+  for (SelfCopy& copy : copies_) {
+    if (copy.bytes == 0) continue;
+    if (copy.send.on_device) copy.communicator->copy_on_device(copy.send.entry.get(), copy.to, copy.from, copy.bytes);
+    else std::memmove(copy.to, copy.from, copy.bytes);
+    copy.send.entry.reset();
+  }
+}
+
+void CallSet::enter(const CallStream& stream) {
+  for (Item& item : items_) tutti::enter(item.call.request, *item.call.communicator, stream);
+  for (SelfCopy& copy : copies_) tutti::enter(copy.send, *copy.communicator, stream);
 }
 
 // The least of those that still run or wait for their turn.
@@ -196,8 +246,8 @@ void CallSet::expire() noexcept {
 }
 
 Outcome run_group(std::vector<GroupCall> calls) {
-  std::vector<std::pair<Stream*, std::shared_ptr<GroupJob>>> jobs;
-  std::vector<std::pair<Communicator*, Stream*>> used;
+  std::vector<std::pair<CallStream, std::shared_ptr<GroupJob>>> jobs;
+  std::vector<std::pair<Communicator*, CallStream>> used;
   for (const GroupCall& call : calls) {
     const auto before = std::find_if(used.begin(), used.end(), [&](auto& u) { return u.first == call.communicator; });
     if (before == used.end()) used.emplace_back(call.communicator, call.stream);
@@ -208,25 +258,30 @@ Outcome run_group(std::vector<GroupCall> calls) {
   for (GroupCall& call : calls) {
     auto job = std::find_if(jobs.begin(), jobs.end(), [&](auto& j) { return j.first == call.stream; });
     if (job == jobs.end()) job = jobs.insert(jobs.end(), {call.stream, std::make_shared<GroupJob>()});
+    job->second->stream = call.stream;
     job->second->calls.push_back(call);
   }
+  for (auto& [stream, job] : jobs) job->enter();
   for (const auto& [communicator, stream] : used)
     for (auto& [job_stream, job] : jobs)
       if (job_stream == stream) job->turns.emplace_back(communicator, communicator->take_ticket());
   Outcome outcome;
   for (auto& [stream, job] : jobs)
-    if (stream != nullptr) stream->enqueue([job = job] { return job->run(); });
+    if (!stream.is_none()) job->queue().enqueue([job = job] { return job->run(); });
+  for (auto& [stream, job] : jobs) job->hold();
   for (auto& [stream, job] : jobs)
-    if (stream == nullptr) outcome = job->run();
+    if (stream.is_none()) outcome = job->run();
   return outcome;
 }
 
 void enqueue(GroupCall call) {
-  Stream* const stream = call.stream;
   auto job = std::make_shared<GroupJob>();
+  job->stream = call.stream;
+  tutti::enter(call.request, *call.communicator, call.stream);
   job->turns.emplace_back(call.communicator, call.communicator->take_ticket());
   job->calls.push_back(std::move(call));
-  stream->enqueue([job] { return job->run(); });
+  job->queue().enqueue([job] { return job->run(); });
+  job->hold();
 }
 
 std::vector<std::unique_ptr<Communicator>> join_together(const std::vector<GroupJoin>& joins) {

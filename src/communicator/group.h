@@ -17,7 +17,7 @@ namespace tutti {
 struct GroupCall {
   Communicator* communicator;
   Request request;
-  Stream* stream;  // null: the calling thread
+  CallStream stream;
 };
 
 // Calls of any number of communicators that run together on one thread until all are done, any number of times: sends
@@ -30,6 +30,8 @@ class CallSet {
   ~CallSet();
   CallSet(CallSet&&) noexcept;
 
+  // Before each run, by the thread that asks for it: the calls come after what is on the stream now. Throws Error.
+  void enter(const CallStream& stream);
   // Returns the first error. One thread at a time; in the turns of its communicators.
   Outcome run();
   std::span<Communicator* const> members() const noexcept { return members_; }
@@ -42,6 +44,7 @@ class CallSet {
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
   void expire() noexcept;
+  void copy_own();
 
   std::vector<Item> items_;
   std::vector<SelfCopy> copies_;

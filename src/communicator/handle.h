@@ -2,6 +2,7 @@
 // communicator or stream is told apart from one on a live one.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -43,6 +44,12 @@ class HandleStore {
     cell->object = std::move(object);
     cell->mark.store(Handle<T>::live, std::memory_order_release);
     return cell;
+  }
+
+  // Whether a pointer is a cell of this store, live or dead.
+  bool has(const void* pointer) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(cells_.begin(), cells_.end(), [pointer](const Cell& cell) { return &cell == pointer; });
   }
 
   // The object of a live handle, which is dead from then on; null where it was not live.

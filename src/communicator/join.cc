@@ -35,15 +35,6 @@ std::string to_text(const Bytes& bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
-// Differs between kernels that run; containers of one host share it. A hint only: it decides how ranks wait, and
-// transports find out by trying.
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
 // Which of a kernel's network namespaces this process is in; a hint too.
 std::string network_namespace() {
   std::error_code error;
@@ -86,6 +77,13 @@ LinkKind link_kind(char first_of_name) {
 
 }  // namespace
 
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return id;
+}
+
 std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int size,
                                                  const CommunicatorOptions& options) {
   Log log(fmt::format("rank {} of {}", rank, size));
@@ -126,6 +124,7 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
     load_schedules();
     agree_on(options);
     make_transports(options);
+    make_device_side();
     make_planner(options);
     bootstrap_->barrier();
   } catch (const Error& error) {
@@ -233,28 +232,30 @@ void Communicator::measure_link_speeds(const std::vector<std::string>& networks)
 void Communicator::make_planner(const CommunicatorOptions& options) {
   const Host host = discover_host();
   // Gathered at once: the largest message, the link's speed where known, the kernel, which peers share this rank's memory,
-  // and the place.
+  // its device, and the place.
   std::string shared;
   for (const char* name : links_.names) shared += name[0];  // self, shm, verbs or tcp
-  const std::string head = fmt::format("{} {}\n{} {}\n{}\n", message_bytes_max_, options.link_bits_per_s, boot_id(),
-                                       network_namespace(), shared);
+  const std::string head = fmt::format("{} {}\n{} {}\n{}\n{}\n", message_bytes_max_, options.link_bits_per_s, boot_id(),
+                                       network_namespace(), shared, device_card());
   Bytes mine = to_bytes(head);
   const std::vector<std::byte> place = encode(place_of(host));
   mine.insert(mine.end(), place.begin(), place.end());
   const std::vector<Bytes> all = bootstrap_->all_gather(mine);
 
   std::vector<LinkKind> links;
-  std::vector<std::string> machines, networks;
+  std::vector<std::string> machines, networks, devices;
   for (int r = 0; r < size_; ++r) {
     const Bytes& record = all[size_t(r)];
     const std::string text = to_text(record);
     const size_t first = text.find('\n'), second = text.find('\n', first + 1), third = text.find('\n', second + 1);
-    TUTTI_ASSERT(third != std::string::npos && third - second - 1 == size_t(size_));
+    const size_t fourth = text.find('\n', third + 1);
+    TUTTI_ASSERT(fourth != std::string::npos && third - second - 1 == size_t(size_));
+    devices.push_back(text.substr(third + 1, fourth - third - 1));
     const size_t speed_at = text.find(' ') + 1;
     message_bytes_max_ = std::min<size_t>(message_bytes_max_, std::stoull(text.substr(0, speed_at)));
     networks.push_back(text.substr(first + 1, second - first - 1));
     machines.push_back(networks.back().substr(0, networks.back().find(' ')));
-    places_.push_back(decode_place(std::span(record).subspan(third + 1)));
+    places_.push_back(decode_place(std::span(record).subspan(fourth + 1)));
     places_.back().link_bits_per_s = std::stoull(text.substr(speed_at, first - speed_at));
     // The host's number is that of the first rank whose memory this one shares: proven, not named.
     const std::string row = text.substr(second + 1, size_t(size_));
@@ -280,6 +281,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   make_engine(std::move(planner), true);
+  make_peer_path(devices);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "communicator/device_calls.h"
 
 namespace tutti {
 
@@ -11,7 +12,7 @@ Prepared::Prepared(std::vector<GroupCall> calls) : calls_(std::move(calls)) {
   for (const Communicator* member : calls_.members()) lives_.push_back(member->life());
 }
 
-Outcome Prepared::start(Stream* stream) {
+Outcome Prepared::start(const CallStream& stream) {
   for (const auto& life : lives_)
     if (life.expired()) throw Error(Code::invalid_usage, "a communicator of the prepared calls has been destroyed");
   for (const Communicator* member : calls_.members())
@@ -20,13 +21,25 @@ Outcome Prepared::start(Stream* stream) {
   // acquire and release: the run before this one may have been another thread's
   if (running_.exchange(true, std::memory_order_acquire))
     throw Error(Code::invalid_usage, "the prepared calls are still running: wait for the stream of their last start");
+  try {
+    for (Communicator* member : calls_.members())
+      if (stream.is_device()) device_side_for(*member, stream);
+    calls_.enter(stream);
+  } catch (...) {
+    running_.store(false, std::memory_order_release);
+    throw;
+  }
   std::vector<Turn> turns;
   for (Communicator* member : calls_.members()) {
-    if (stream == nullptr && member->idle()) continue;
+    if (stream.is_none() && member->idle()) continue;
     turns.push_back({member, member->take_ticket()});
   }
-  if (stream == nullptr) return run(turns);
-  stream->enqueue([self = shared_from_this(), turns = std::move(turns)] { return self->run(turns); });
+  if (stream.is_none()) return run(turns);
+  if (turns.empty()) return {};
+  Stream& queue = stream.is_device() ? turns[0].communicator->device_side()->worker() : *stream.host;
+  queue.enqueue([self = shared_from_this(), turns] { return self->run(turns); });
+  for (const Turn& turn : turns)
+    if (stream.is_device()) turn.communicator->device_side()->hold(stream.device, turn.ticket);
   return {};
 }
 

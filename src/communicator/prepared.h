@@ -17,7 +17,7 @@ class Prepared : public std::enable_shared_from_this<Prepared> {
 
   // Runs all calls: on the calling thread (stream null), which returns their outcome, or enqueued on a stream.
   // Throws Error(invalid_usage) where a communicator of it has been destroyed or finalized, or the last run is not over.
-  Outcome start(Stream* stream);
+  Outcome start(const CallStream& stream);
 
  private:
   struct Turn {

@@ -11,7 +11,10 @@ void sleep_on(std::span<Communicator* const> members, int timeout_ms) noexcept {
   // More descriptors than fit: sleep briefly, so that none is overlooked for long.
   const bool all_fit = n < fds_max;
   Clock* const clock = members[0]->patience().clock;
-  if (clock == nullptr) ::poll(fds.data(), nfds_t(n), all_fit ? timeout_ms : 1);
+  const bool device = std::any_of(members.begin(), members.end(), [](const auto* m) { return m->waits_for_device(); });
+  constexpr timespec moment{0, 50'000};
+  if (device && clock == nullptr) ::ppoll(fds.data(), nfds_t(n), &moment, nullptr);
+  else if (clock == nullptr) ::poll(fds.data(), nfds_t(n), all_fit ? timeout_ms : 1);
   else clock->sleep(fds.data(), n, all_fit ? timeout_ms : 1);
 }
 

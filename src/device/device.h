@@ -93,7 +93,7 @@ class Device {
 
   // At least 256-byte aligned. Errors: device_error (out of memory: the sentence gives both sizes).
   virtual Outcome allocate(size_t bytes, void** pointer) noexcept = 0;
-  // Waits for what the device still does with it. Null does nothing.
+  // May wait for all that the device does (as cudaFree), so it is never called while a call runs. Null does nothing.
   virtual Outcome free(void* pointer) noexcept = 0;
 
   // A stream that orders itself with no other. Destroying one lets what is on it end.

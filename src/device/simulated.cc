@@ -58,7 +58,7 @@ void check_event(DeviceEvent event) {
 class SimulatedPlatform::SimulatedDevice final : public Device {
  public:
   SimulatedDevice(SimulatedPlatform& platform, int number)
-      : platform_(platform), number_(number), default_stream_(make_stream()) {
+      : platform_(platform), number_(number) {
     info_.name = fmt::format("simulated device {}", number);
     info_.memory_bytes = platform.options_.memory_bytes;
     info_.exports_memory = platform.options_.exports;
@@ -94,22 +94,18 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   Outcome create_stream(DeviceStream* stream) noexcept override {
     return guarded([&] {
       raise(fate_.outcome());
-      SimulatedStream* const made = make_stream().release();
-      platform_.add(made);
+      std::shared_ptr<SimulatedStream> made = make_stream();
+      *stream = handle_of(made.get());
+      platform_.add(made.get());
       const std::lock_guard lock(mutex_);
-      streams_.push_back(made);
-      *stream = handle_of(made);
+      streams_.push_back(std::move(made));
     });
   }
   Outcome destroy_stream(DeviceStream stream) noexcept override {
     return guarded([&] {
       if (!platform_.remove(stream)) throw Error(Code::invalid_argument, "stream is no stream of a simulated device");
-      auto* const dying = reinterpret_cast<SimulatedStream*>(stream);
-      {
-        const std::lock_guard lock(mutex_);
-        std::erase(streams_, dying);
-      }
-      delete dying;
+      const std::lock_guard lock(mutex_);
+      std::erase_if(streams_, [stream](const auto& one) { return handle_of(one.get()) == stream; });
     });
   }
   Outcome wait_stream(DeviceStream stream) noexcept override {
@@ -139,7 +135,6 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       check_event(event);
       const EventCell cell = cell_of(event);
       if (cell->imported()) throw Error(Code::invalid_argument, "event is another process's, and cannot be recorded here");
-      const std::lock_guard lock(mutex_);
       stream_at(stream).enqueue([cell, number = cell->record()] {
         cell->complete(number);
         return std::string();
@@ -271,18 +266,25 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   }
 
  private:
-  std::unique_ptr<SimulatedStream> make_stream() {
+  std::shared_ptr<SimulatedStream> make_stream() {
     const uint64_t made = platform_.streams_made_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_unique<SimulatedStream>(number_, fate_, platform_.options_.delay_us,
+    return std::make_shared<SimulatedStream>(number_, fate_, platform_.options_.delay_us,
                                              platform_.options_.seed * 1000003 + made);
   }
   SimulatedStream& stream_at(DeviceStream stream) {
-    return stream == nullptr ? *default_stream_ : *reinterpret_cast<SimulatedStream*>(stream);
+    if (stream != nullptr) return *reinterpret_cast<SimulatedStream*>(stream);
+    const std::lock_guard lock(mutex_);
+    if (default_stream_ == nullptr) default_stream_ = make_stream();
+    return *default_stream_;
   }
   void wait_for_all() {
-    const std::lock_guard lock(mutex_);
-    for (SimulatedStream* stream : streams_) stream->wait();
-    default_stream_->wait();
+    std::vector<std::shared_ptr<SimulatedStream>> streams;
+    {
+      const std::lock_guard lock(mutex_);
+      streams = streams_;
+      if (default_stream_ != nullptr) streams.push_back(default_stream_);
+    }
+    for (const auto& stream : streams) stream->wait();
   }
   std::byte* reach(const char* what, const void* pointer, size_t bytes, bool any_host) const {
     return platform_.memory_.reach(what, number_, pointer, bytes, peers_.load(std::memory_order_relaxed), any_host);
@@ -312,8 +314,8 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   SimulatedFaults faults_;
   std::atomic<uint64_t> peers_{0};  // bit d: has access to device d
   std::mutex mutex_;
-  std::vector<SimulatedStream*> streams_;
-  std::unique_ptr<SimulatedStream> default_stream_;
+  std::vector<std::shared_ptr<SimulatedStream>> streams_;
+  std::shared_ptr<SimulatedStream> default_stream_;  // null: not asked for yet
 };
 
 SimulatedPlatform::SimulatedPlatform(const SimulatedOptions& options) : options_(options) {

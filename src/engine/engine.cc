@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/device_run.h"
 #include "engine/run.h"
 
 namespace tutti {
@@ -52,7 +53,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
   operation.exchange_ = false;
-  operation.alone_ = channels == 1 && work.layout == nullptr;
+  operation.alone_ = channels == 1 && work.layout == nullptr && work.device == nullptr;
   if (work.layout != nullptr) return share_out(operation);
   // A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more
   // than scratch has room for.
@@ -73,7 +74,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     Run<false>(operation.work_, channel).begin_tile(0);
   }
   operation.exchange_ =
-      small && channels == 1 && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
+      small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
       is_exchange(*work.plan);
 }
 
@@ -88,6 +89,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr;
   channel.streams = work.bytes() >= streaming_bytes_min && work.input != work.output;
   channel.done = false;
+  channel.lane = uint8_t(i);
 }
 
 // The channels of a v-form. A rank has as many tiles as its largest block needs, which may be more or fewer than others
@@ -147,8 +149,7 @@ Status Engine::progress(Operation& operation) const noexcept {
   for (int i = 0; i < operation.channels_; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     if (channel.done) continue;
-    const Status status = operation.work_.layout != nullptr ? Run<true>(operation.work_, channel).move()
-                                                            : Run<false>(operation.work_, channel).move();
+    const Status status = progress_channel(operation, channel);
     if (status == Status::done) {
       channel.done = true;
       ++operation.channels_done_;
@@ -158,6 +159,13 @@ Status Engine::progress(Operation& operation) const noexcept {
     if (status == Status::failed) return status;
   }
   return operation.channels_done_ == operation.channels_ ? Status::done : Status::again;
+}
+
+Status Engine::progress_channel(Operation& operation, Operation::Channel& channel) const noexcept {
+  const Work& work = operation.work_;
+  if (work.device != nullptr)
+    return work.layout != nullptr ? DeviceRun<true>(work, channel).move() : DeviceRun<false>(work, channel).move();
+  return work.layout != nullptr ? Run<true>(work, channel).move() : Run<false>(work, channel).move();
 }
 
 uint64_t Engine::position(const Operation& operation) const noexcept {
@@ -180,6 +188,7 @@ WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
   // Past the last step, next_in is the step whose receivers are being flushed.
   const bool flushing = channel.step >= plan.steps.size();
   const size_t step = flushing ? channel.next_in : channel.step;
+  waiting.on_device = operation.work_.device != nullptr && channel.stage != Operation::Stage::gathering;
   if (channel.done || step >= plan.steps.size()) return waiting;
   const Fold& fold = plan.steps[step];
   waiting.sending = flushing || channel.next_in >= fold.n_from;
@@ -195,6 +204,7 @@ WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
 }
 
 Watch Engine::watch(const Operation& operation) const noexcept {
+  if (operation.work_.device != nullptr) return {};  // it may be the device that is awaited
   const Operation::Channel& channel = operation.channel_[size_t(operation.blocked_)];
   const Plan& plan = *operation.work_.plan;
   if (channel.step >= plan.steps.size()) return {};

@@ -19,6 +19,8 @@ namespace tutti {
 
 inline constexpr int channels_max = 16;
 
+struct DeviceWork;
+
 // What one call does, fixed while it runs.
 struct Work {
   const Plan* plan = nullptr;
@@ -41,6 +43,7 @@ struct Work {
   uint32_t vectors = 1;               // that each rank gives; the k-th one begins at k × vector_stride
   size_t vector_stride = 0;           // elements
   const void** operands = nullptr;    // room for all vectors of all ranks
+  DeviceWork* device = nullptr;       // input, output and scratch lie on this one; null: on the host
   uint64_t signature = 0;
 
   // Of the whole buffer.
@@ -58,6 +61,7 @@ struct WaitingOn {
   uint64_t tile = 0;
   const Endpoint* endpoint = nullptr;
   bool sending = false;
+  bool on_device = false;  // on no peer, but on its own device
   uint64_t signature = 0;  // of the message
 };
 
@@ -71,6 +75,9 @@ class Operation {
 
  private:
   friend class Engine;
+  // Of a step on a device: its messages are awaited; operands come to the host; its work is on the stream. Draining: all
+  // steps are.
+  enum class Stage : uint8_t { gathering, fetching, running, draining };
   struct Channel {
     // The share: tiles are runs of the plan over consecutive parts of it.
     size_t share_first;         // elements; of all blocks alike where they are of one size
@@ -92,6 +99,8 @@ class Operation {
     bool stored;                // the step's result lies at dst already
     bool streams;               // what is not read again soon is stored past the caches
     bool flushes;               // what was sent must be flushed at the end
+    Stage stage;                // on a device only
+    uint8_t lane;               // on a device only: which of its lanes
     bool done;
     size_t bytes_done;          // of the message that is moving
   };
@@ -100,7 +109,7 @@ class Operation {
   int channels_ = 0;
   int channels_done_ = 0;
   bool exchange_ = false;       // one tile of an exchange, as is_exchange() says
-  bool alone_ = false;          // one channel, and no v-form: what most operations are
+  bool alone_ = false;          // one channel, no v-form, no device: what most operations are
   int blocked_ = 0;             // the last channel that failed or had to wait
   std::array<Channel, channels_max> channel_;  // only the first channels_ are ever initialised
 };
@@ -143,6 +152,9 @@ class Engine {
  private:
   template <bool v_form>
   class Run;
+  template <bool v_form>
+  class DeviceRun;
+  Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
   void share_out(Operation& operation) const noexcept;
   int size_;

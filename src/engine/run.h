@@ -20,12 +20,12 @@ inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
 }
 
 // All slices of a step are the same chunks.
-inline const Slice& named(const Fold& fold) { return fold.a.count > 0 ? fold.a : fold.dst; }
+inline const Slice& named_slice(const Fold& fold) { return fold.a.count > 0 ? fold.a : fold.dst; }
 
 // Of a step's messages: where only two ranks know how large a block is, each of them says so with every message of it.
 inline uint64_t v_form_signature(const Work& work, const Fold& fold) {
   if (!work.layout->of_pairs) return work.signature;
-  const Slice& slice = named(fold);
+  const Slice& slice = named_slice(fold);
   return with_count(work.signature, blocks_of(work, slice.buffer).sizes[slice.first]);
 }
 
@@ -58,10 +58,16 @@ class Engine::Run {
   }
 
   Status move() noexcept {
+    return move_with([this](const Fold& fold) { return move_step(fold); });
+  }
+
+  // How a step is moved is the caller's.
+  template <class Step>
+  Status move_with(Step move_one) noexcept {
     const std::span<const Fold> steps = plan_.steps;
     for (;;) {
       while (channel_.step < steps.size()) {
-        const Status status = move_step(steps[channel_.step]);
+        const Status status = move_one(steps[channel_.step]);
         if (status != Status::done) return status;
         ++channel_.step;
         begin_step();
@@ -117,10 +123,10 @@ class Engine::Run {
     channel_.next_out = 0;
     channel_.bytes_done = 0;
     channel_.stored = false;
+    channel_.stage = Operation::Stage::gathering;
   }
 
-
- private:
+ protected:
   Status move_step(const Fold& fold) noexcept {
     const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
     // Nothing is left of these blocks for this tile and all that follow, and both sides know. Messages that neither
@@ -251,8 +257,8 @@ class Engine::Run {
     if (reserved != Status::done) return reserved;
     std::byte* const slot = fold.n_to > 0 ? first_slot(fold, bytes) : nullptr;
     size_t offset = 0, block_bytes = 0;  // of the block's part in the message
-    for (uint32_t i = 0; i < named(fold).count; ++i, offset += block_bytes) {
-      const size_t block = elements({named(fold).first + i, 1, named(fold).buffer});
+    for (uint32_t i = 0; i < named_slice(fold).count; ++i, offset += block_bytes) {
+      const size_t block = elements({named_slice(fold).first + i, 1, named_slice(fold).buffer});
       block_bytes = block * work_.element_bytes;
       if (block == 0) continue;
       const void* operands_of_block[reduce_inputs_max];
@@ -451,7 +457,7 @@ class Engine::Run {
   }
   size_t vector_stride_bytes() const noexcept { return work_.vector_stride * work_.element_bytes; }
 
-  size_t step_elements(const Fold& fold) const noexcept { return elements(named(fold)); }
+  size_t step_elements(const Fold& fold) const noexcept { return elements(named_slice(fold)); }
   size_t elements(const Slice& slice) const noexcept {
     const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
     if constexpr (v_form) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/cpu.h"
 #include "base/status.h"
@@ -120,6 +121,9 @@ class Transport {
   virtual Endpoint* endpoint(int peer, int channel) noexcept = 0;
   // Largest message of its endpoints, in bytes.
   virtual size_t message_bytes_max() const noexcept = 0;
+
+  // Appends the memory in which reserve() and view() give places, where that stays the same: devices may be told of it.
+  virtual void slot_memory([[maybe_unused]] std::vector<std::span<std::byte>>& memory) noexcept {}
 
   // Moves what can move without being asked for (staged bytes into sockets). Cheap where there is nothing.
   virtual void progress() noexcept = 0;

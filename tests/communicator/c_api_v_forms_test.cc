@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "communicator/ranks.h"
-#include "communicator/v_form_case.h"
+#include "communicator/v_form_call.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti {
@@ -24,29 +24,7 @@ using test::VFormCase;
 std::string last_error() { return tuttiGetLastError(nullptr); }
 void must(tuttiResult_t result) { EXPECT_EQ(result, tuttiSuccess) << last_error(); }
 
-// Displacements are not given where the case is dense.
-tuttiResult_t call(const VFormCase& c, VFormCall& on, tuttiComm_t comm, tuttiStream_t stream = nullptr) {
-  const auto type = tuttiDataType_t(c.type);
-  const auto op = tuttiRedOp_t(c.op);
-  const VFormCall::Side &send = on.send(), &recv = on.recv();
-  const size_t* const sdispls = c.dense ? nullptr : send.displacements.data();
-  const size_t* const rdispls = c.dense ? nullptr : recv.displacements.data();
-  const size_t* const sendcounts = send.part == Part::all ? send.counts.data() : nullptr;
-  const size_t* const recvcounts = recv.part == Part::all ? recv.counts.data() : nullptr;
-  const void* const in = send.part == Part::none ? nullptr : on.send_data();
-  void* const out = recv.part == Part::none ? nullptr : on.recv_data();
-  switch (c.kind) {
-    case Collective::all_gather_v:
-      return tuttiAllGatherV(in, on.own_count(), out, recvcounts, rdispls, type, comm, stream);
-    case Collective::reduce_scatter_v:
-      return tuttiReduceScatterV(in, sendcounts, sdispls, out, on.own_count(), type, op, comm, stream);
-    case Collective::gather_v:
-      return tuttiGatherV(in, on.own_count(), out, recvcounts, rdispls, type, c.root, comm, stream);
-    case Collective::scatter_v:
-      return tuttiScatterV(in, sendcounts, sdispls, out, on.own_count(), type, c.root, comm, stream);
-    default: return tuttiAlltoAllV(in, sendcounts, sdispls, out, recvcounts, rdispls, type, comm, stream);
-  }
-}
+using test::call;
 
 std::vector<VFormCase> cases(int n, uint64_t seed) {
   std::vector<VFormCase> all;

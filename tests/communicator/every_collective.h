@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "base/types.h"
+#include "communicator/elsewhere.h"
 #include "reduce/reference.h"
 #include "schedule/collective.h"
 #include "tutti/tutti.h"
@@ -41,6 +42,8 @@ class Guarded {
   Guarded(size_t bytes, size_t offset)
       : bytes_(bytes), offset_(64 + offset), store_(bytes + 192, guard, memory_for(bytes)) {}
   std::byte* data() { return store_.data() + offset_; }
+  // Guards and all.
+  std::span<std::byte> all() { return store_; }
   void expect_guards(const std::string& what) const {
     const auto clean = [](std::byte b) { return b == guard; };
     EXPECT_TRUE(std::all_of(store_.begin(), store_.begin() + long(offset_), clean)) << what;
@@ -88,7 +91,8 @@ class EveryCall {
     output_ = means_.output_of(rank == case_.root);
   }
 
-  void run(tuttiComm_t comm) {
+  // elsewhere: null for buffers of the host and calls on the calling thread.
+  void run(tuttiComm_t comm, Elsewhere* elsewhere = nullptr) {
     const std::string what =
         fmt::format("{} {} {} count {} root {}{} rank {} of {}", name(case_.kind), name(case_.type), name(case_.op),
                     case_.count, case_.root, case_.in_place ? " in place" : "", rank_, n_);
@@ -107,7 +111,9 @@ class EveryCall {
 
     const void* const sent = input_ == Part::none ? nullptr : send;
     void* const received = output_ == Part::none ? nullptr : recv;
-    ASSERT_EQ(call(sent, received, comm), tuttiSuccess) << what << ": " << tuttiGetLastError(comm);
+    const auto here = [&] { return call(sent, received, comm, nullptr); };
+    const auto there = [&] { return call_elsewhere(first, second, sent, received, comm, *elsewhere); };
+    ASSERT_EQ(elsewhere == nullptr ? here() : there(), tuttiSuccess) << what << ": " << tuttiGetLastError(comm);
     ASSERT_TRUE(expected.empty() || std::memcmp(recv, expected.data(), expected.size()) == 0) << what;
     // What is input only is as it was.
     for (size_t i = 0; i < input.size() && (in_input || !one_buffer); ++i) {
@@ -159,22 +165,41 @@ class EveryCall {
     return all;
   }
 
-  tuttiResult_t call(const void* send, void* recv, tuttiComm_t comm) const {
+  // The same call on copies of both memories.
+  tuttiResult_t call_elsewhere(Guarded& first, Guarded& second, const void* send, void* recv, tuttiComm_t comm,
+                               Elsewhere& elsewhere) const {
+    const std::span<std::byte> memories[2] = {first.all(), second.all()};
+    std::byte* copies[2];
+    for (int i = 0; i < 2; ++i) copies[i] = elsewhere.bring(memories[i]);
+    const auto moved = [&](const void* pointer) -> std::byte* {
+      for (int i = 0; i < 2; ++i) {
+        const auto* const at = static_cast<const std::byte*>(pointer);
+        if (at >= memories[i].data() && at < memories[i].data() + memories[i].size())
+          return copies[i] + (at - memories[i].data());
+      }
+      return nullptr;
+    };
+    const tuttiResult_t result = call(moved(send), moved(recv), comm, elsewhere.stream());
+    for (int i = 0; i < 2; ++i) elsewhere.fetch(copies[i], memories[i]);
+    return result;
+  }
+
+  tuttiResult_t call(const void* send, void* recv, tuttiComm_t comm, tuttiStream_t stream) const {
     const auto type = tuttiDataType_t(case_.type);
     const auto op = tuttiRedOp_t(case_.op);
     const size_t count = case_.count;
     const int root = case_.root;
     switch (case_.kind) {
-      case Collective::all_reduce: return tuttiAllReduce(send, recv, count, type, op, comm, nullptr);
-      case Collective::broadcast: return tuttiBroadcast(send, recv, count, type, root, comm, nullptr);
-      case Collective::reduce: return tuttiReduce(send, recv, count, type, op, root, comm, nullptr);
-      case Collective::scan: return tuttiScan(send, recv, count, type, op, comm, nullptr);
-      case Collective::exscan: return tuttiExScan(send, recv, count, type, op, comm, nullptr);
-      case Collective::all_gather: return tuttiAllGather(send, recv, count, type, comm, nullptr);
-      case Collective::reduce_scatter: return tuttiReduceScatter(send, recv, count, type, op, comm, nullptr);
-      case Collective::gather: return tuttiGather(send, recv, count, type, root, comm, nullptr);
-      case Collective::scatter: return tuttiScatter(send, recv, count, type, root, comm, nullptr);
-      case Collective::all_to_all: return tuttiAlltoAll(send, recv, count, type, comm, nullptr);
+      case Collective::all_reduce: return tuttiAllReduce(send, recv, count, type, op, comm, stream);
+      case Collective::broadcast: return tuttiBroadcast(send, recv, count, type, root, comm, stream);
+      case Collective::reduce: return tuttiReduce(send, recv, count, type, op, root, comm, stream);
+      case Collective::scan: return tuttiScan(send, recv, count, type, op, comm, stream);
+      case Collective::exscan: return tuttiExScan(send, recv, count, type, op, comm, stream);
+      case Collective::all_gather: return tuttiAllGather(send, recv, count, type, comm, stream);
+      case Collective::reduce_scatter: return tuttiReduceScatter(send, recv, count, type, op, comm, stream);
+      case Collective::gather: return tuttiGather(send, recv, count, type, root, comm, stream);
+      case Collective::scatter: return tuttiScatter(send, recv, count, type, root, comm, stream);
+      case Collective::all_to_all: return tuttiAlltoAll(send, recv, count, type, comm, stream);
       default: return tuttiInternalError;
     }
   }

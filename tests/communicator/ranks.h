@@ -24,14 +24,16 @@ struct RanksOptions {
   int timeout_ms = 20000;
   int channels = -1;
   int determinism = -1;
+  std::function<int(int rank)> device{};  // that a rank names; empty: none does
 
-  tuttiConfig_t config() const {
+  tuttiConfig_t config(int rank) const {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
     config.transport = transport;
     config.algorithm = algorithm;
     config.timeout_ms = timeout_ms;
     config.channels = channels;
     config.determinism = determinism;
+    if (device) config.device = device(rank);
     return config;
   }
 };
@@ -40,7 +42,7 @@ using Body = std::function<void(int rank, tuttiComm_t comm)>;
 
 // Joins, runs body, destroys. Failures of gtest assertions on threads count as on the main thread.
 inline void join_and_run(int n, const tuttiUniqueId& id, int rank, const RanksOptions& options, const Body& body) {
-  const tuttiConfig_t config = options.config();
+  const tuttiConfig_t config = options.config(rank);
   tuttiComm_t comm = nullptr;
   const tuttiResult_t result = tuttiCommInitRankConfig(&comm, n, id, rank, &config);
   ASSERT_EQ(result, tuttiSuccess) << "rank " << rank << ": " << tuttiGetLastError(nullptr);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,7 @@ class VFormCall {
   }
 
   std::byte* memory() { return memory_.data(); }
+  std::span<std::byte> all() { return memory_; }
   const Side& send() const { return send_; }
   const Side& recv() const { return recv_; }
   size_t own_count() const {

@@ -110,6 +110,10 @@ class ShmTransport final : public Transport {
   }
   size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
   void progress() noexcept override {}
+  void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
+    memory.push_back({inbox_.data(), inbox_.bytes()});
+    for (const Peer& peer : peers_) memory.push_back({peer.part.data(), peer.part.bytes()});
+  }
 
   // After the barrier, whoever publishes to this rank sees that it sleeps, or this rank sees the message when it looks
   // once more. The barriers run on all cores that run a registered process (global: any; private: this one), so that

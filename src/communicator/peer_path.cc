@@ -1,0 +1,379 @@
+// The direct path: cards, events, and which parts of whose memory a rank copies or adds.
+#include "communicator/peer_path.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "schedule/chunks.h"
+
+namespace tutti {
+namespace {
+
+// From here on each rank adds a part and all fetch the parts of all, instead of each adding everything.
+constexpr size_t two_shot_bytes_min = size_t{128} << 10;
+// Memory of other processes that is kept mapped.
+constexpr size_t imports_max = 256;
+
+void check(Outcome outcome) {
+  if (!outcome.ok()) throw Error(outcome.code, outcome.sentence);
+}
+
+// Drawn once; a child that was forked has another number beside it.
+uint64_t own_token() {
+  static const uint64_t token = [] {
+    uint64_t drawn = 0;
+    return ::getrandom(&drawn, sizeof drawn, 0) == ssize_t(sizeof drawn) ? drawn : uint64_t(now_ns());
+  }();
+  return token;
+}
+
+bool one_process(const DeviceCard& a, const DeviceCard& b) {
+  return a.machine == b.machine && a.process == b.process && a.process_token == b.process_token;
+}
+
+// The number that the device of a card has here; -1: it is not seen.
+int number_here(Platform& platform, const DeviceCard& card) {
+  for (int i = 0; i < platform.count(); ++i)
+    if (platform.device(i).info().uuid == card.uuid) return i;
+  return -1;
+}
+
+DeviceEvent event_of(uint64_t number) { return reinterpret_cast<DeviceEvent>(number); }
+uint64_t number_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+}  // namespace
+
+DeviceCard DeviceCard::of(Platform& platform, int number, uint64_t machine) {
+  DeviceCard card;
+  card.number = number;
+  card.process = ::getpid();
+  card.process_token = own_token();
+  card.uuid = platform.device(number).info().uuid;
+  std::strncpy(card.platform.data(), platform.name(), card.platform.size() - 1);
+  card.machine = machine;
+  card.exports = platform.device(number).info().exports_memory;
+  return card;
+}
+
+std::string why_no_peers(Platform& platform, std::span<const DeviceCard> cards, int rank) {
+  const DeviceCard& mine = cards[size_t(rank)];
+  for (size_t r = 0; r < cards.size(); ++r) {
+    const DeviceCard& peer = cards[r];
+    if (peer.number < 0) return fmt::format("rank {} has named no device", r);
+    if (peer.platform != mine.platform || peer.machine != mine.machine) return fmt::format("rank {} is elsewhere", r);
+    const bool here = one_process(mine, peer);
+    if (!here && (!peer.exports || !mine.exports)) return fmt::format("rank {} is another process, and nothing is exported", r);
+    const int number = here ? peer.number : number_here(platform, peer);
+    if (number < 0) return fmt::format("the device of rank {} is not seen here", r);
+    if (!platform.has_peer_access(mine.number, number))
+      return fmt::format("device {} has no access to device {} of rank {}", mine.number, number, r);
+    const Outcome enabled = platform.enable_peer_access(mine.number, number);
+    if (!enabled.ok()) return enabled.sentence;
+  }
+  return "";
+}
+
+PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
+    : side_(side),
+      device_(*side.device()),
+      cards_(std::move(cards)),
+      rank_(rank),
+      size_(int(cards_.size())),
+      one_process_(std::all_of(cards_.begin(), cards_.end(), [&](const auto& c) { return one_process(c, cards_[0]); })),
+      buffers_(cards_.size()),
+      inputs_(cards_.size()),
+      outputs_(cards_.size()) {
+  check(device_.create_stream(&stream_));
+  for (DeviceEvent* event : {&ready_, &first_, &second_, &last_}) check(device_.create_event(false, event));
+}
+
+PeerPath::~PeerPath() {
+  if (phase_ == Phase::idle)
+    for (const auto& [key, import] : imports_) device_.close_memory(import.begin);
+  device_.destroy_stream(stream_);
+  for (const DeviceEvent event : {ready_, first_, second_, last_}) device_.destroy_event(event);
+}
+
+bool PeerPath::serves(const Call& call) const noexcept {
+  if (call.op == ReduceOp::premulsum || call.op == ReduceOp::custom || call.op == ReduceOp::custom_in_order) return false;
+  if (call.count == 0 || is_v_form(call.kind)) return false;
+  if (call.kind == Collective::barrier || call.kind == Collective::send_recv) return false;
+  return !meaning(call.kind).reduces || side_.platform().supports(call.type, call.op);
+}
+
+void PeerPath::begin(const PeerCall& call, const EntryEvent* entry, Exchange exchange, FallBack fall_back) {
+  call_ = call;
+  exchange_ = std::move(exchange);
+  fall_back_ = std::move(fall_back);
+  failure_ = {};
+  ++calls_;
+  if (call.on_device && entry != nullptr) check(device_.wait_event(stream_, entry->event()));
+  record(ready_);
+  phase_ = Phase::entering;
+}
+
+Status PeerPath::progress(const Progress& exchange) noexcept {
+  try {
+    return step(exchange);
+  } catch (const Error& error) {
+    failure_ = {error.code(), error.what()};
+  } catch (const std::exception& error) {
+    failure_ = {Code::internal_error, error.what()};
+  }
+  return Status::failed;
+}
+
+// Where no part is needed twice, the second part stays in the rank's own memory, and nobody need hear of it.
+Status PeerPath::step(const Progress& exchange) {
+  for (;;) {
+    switch (phase_) {
+      case Phase::idle: return Status::done;
+      case Phase::entering:
+        if (!one_process_ && !passed(ready_)) return Status::again;
+        mine_ = own_card();
+        exchange_(reinterpret_cast<const std::byte*>(&mine_), reinterpret_cast<std::byte*>(buffers_.data()), sizeof mine_);
+        phase_ = Phase::cards;
+        break;
+      case Phase::cards:
+        if (const Status status = exchange(); status != Status::done) return status;
+        if (!all_reachable()) {
+          fall_back_();
+          phase_ = Phase::common;
+          break;
+        }
+        ++direct_calls_;
+        resolve();
+        if (one_process_) wait_for_peers(&BufferCard::ready);
+        start_first();
+        record(first_);
+        phase_ = Phase::first;
+        break;
+      case Phase::common: {
+        const Status status = exchange();
+        if (status == Status::done) phase_ = Phase::idle;
+        return status;
+      }
+      case Phase::first:
+        if (!one_process_ && !passed(first_)) return Status::again;
+        exchange_(nullptr, nullptr, 0);
+        phase_ = Phase::first_exchange;
+        break;
+      case Phase::first_exchange:
+        if (const Status status = exchange(); status != Status::done) return status;
+        if (one_process_) wait_for_peers(&BufferCard::first);
+        start_second();
+        record(second_);
+        phase_ = two_shot() ? Phase::second : Phase::settling;
+        break;
+      case Phase::second:
+        if (!one_process_ && !passed(second_)) return Status::again;
+        exchange_(nullptr, nullptr, 0);
+        phase_ = Phase::second_exchange;
+        break;
+      case Phase::second_exchange:
+        if (const Status status = exchange(); status != Status::done) return status;
+        if (one_process_) wait_for_peers(&BufferCard::second);
+        phase_ = Phase::settling;
+        break;
+      case Phase::settling:
+        if (last_at_ != calls_) {
+          record(last_);
+          last_at_ = calls_;
+        }
+        if (!passed(last_)) return Status::again;
+        phase_ = Phase::idle;
+        return Status::done;
+    }
+  }
+}
+
+void PeerPath::let_go(TimeNs timeout_ns) noexcept {
+  if (phase_ == Phase::idle) return;
+  const TimeNs until = now_ns() + timeout_ns;
+  if (!device_.record_event(last_, stream_).ok()) return;
+  while (!device_.is_lost() && device_.query_event(last_).code == Code::in_progress) {
+    if (now_ns() >= until) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  phase_ = Phase::idle;
+}
+
+// Memory that cannot be exported sends the call the common way.
+BufferCard PeerPath::own_card() {
+  BufferCard card;
+  card.on_device = call_.on_device;
+  card.input = number_of(call_.input);
+  card.output = number_of(call_.output);
+  card.ready = number_of(ready_);
+  card.first = number_of(first_);
+  card.second = number_of(second_);
+  if (one_process_ || !call_.on_device) return card;
+  card.exported = (call_.input == nullptr || device_.export_memory(call_.input, &card.input_memory).ok()) &&
+                  (call_.output == nullptr || device_.export_memory(call_.output, &card.output_memory).ok());
+  return card;
+}
+
+bool PeerPath::all_reachable() const noexcept {
+  return std::all_of(buffers_.begin(), buffers_.end(),
+                     [this](const BufferCard& b) { return b.on_device && (one_process_ || b.exported); });
+}
+
+void PeerPath::resolve() {
+  for (int r = 0; r < size_; ++r) {
+    const BufferCard& buffer = buffers_[size_t(r)];
+    const bool here = one_process(cards_[size_t(r)], cards_[size_t(rank_)]);
+    const auto at = [&](uint64_t address, const ExportedMemory& memory) -> std::byte* {
+      if (address == 0) return nullptr;
+      return here ? reinterpret_cast<std::byte*>(address) : imported(r, memory) + memory.offset;
+    };
+    inputs_[size_t(r)] = at(buffer.input, buffer.input_memory);
+    outputs_[size_t(r)] = at(buffer.output, buffer.output_memory);
+  }
+  forget_oldest();
+}
+
+std::byte* PeerPath::imported(int rank, const ExportedMemory& memory) {
+  Import& import = imports_[{rank, memory.allocation}];
+  import.used = calls_;
+  if (import.begin == nullptr) {
+    void* begin = nullptr;
+    const Outcome outcome = device_.import_memory(memory, &begin);
+    if (!outcome.ok()) {
+      imports_.erase({rank, memory.allocation});
+      throw Error(outcome.code, fmt::format("cannot reach the buffer of rank {}: {}", rank, outcome.sentence));
+    }
+    import.begin = static_cast<std::byte*>(begin);
+  }
+  return import.begin;
+}
+
+// Never one of this call's.
+void PeerPath::forget_oldest() {
+  while (imports_.size() > imports_max) {
+    const auto oldest = std::min_element(imports_.begin(), imports_.end(),
+                                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    if (oldest->second.used == calls_) return;
+    check(device_.close_memory(oldest->second.begin));
+    imports_.erase(oldest);
+  }
+}
+
+void PeerPath::wait_for_peers(uint64_t BufferCard::*event) {
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) check(device_.wait_event(stream_, event_of(buffers_[size_t(r)].*event)));
+}
+
+void PeerPath::record(DeviceEvent event) { check(device_.record_event(event, stream_)); }
+
+bool PeerPath::passed(DeviceEvent event) {
+  Outcome outcome = device_.query_event(event);
+  if (outcome.code == Code::in_progress) return false;
+  check(std::move(outcome));
+  return true;
+}
+
+// --- What each rank does. A rank writes nothing but its own output, and nothing that others still read.
+
+bool PeerPath::two_shot() const noexcept {
+  return call_.call.kind == Collective::all_reduce && call_.call.count * element_bytes(call_.call) >= two_shot_bytes_min;
+}
+
+// In place, others read what the result overwrites: it is made aside, and comes home when they have.
+bool PeerPath::through_temporary() const noexcept {
+  switch (call_.call.kind) {
+    case Collective::all_reduce: return call_.in_place && !two_shot();
+    case Collective::all_to_all:
+    case Collective::scan:
+    case Collective::exscan: return call_.in_place;
+    default: return false;
+  }
+}
+
+Part PeerPath::input_of(int rank) const noexcept { return meaning(call_.call.kind).input_of(int(call_.call.root) == rank); }
+
+// What a rank reads of another's input.
+const std::byte* PeerPath::block_for(int reader, int from) const noexcept {
+  const Meaning& kind = meaning(call_.call.kind);
+  const bool one_of_many = kind.blocks && input_of(from) == Part::all;
+  return inputs_[size_t(from)] + (one_of_many ? size_t(reader) * call_.call.count * element_bytes(call_.call) : 0);
+}
+
+void PeerPath::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from && bytes > 0) check(device_.copy(stream_, to, from, bytes));
+}
+
+// to = the sum of elements from `offset` on of what this rank reads of the ranks below `beyond`, in the order of ranks.
+// Passes end where the engine's do.
+void PeerPath::reduce(std::byte* to, size_t offset, size_t count, int beyond) {
+  if (count == 0 || beyond == 0) return;
+  const size_t width = element_bytes(call_.call);
+  const bool many = beyond > DeviceReduction::inputs_max;
+  std::byte* const partial = many ? side_.scratch(count * width) : nullptr;
+  DeviceReduction pass;
+  pass.type = call_.call.type;
+  pass.op = call_.call.op;
+  pass.count = count;
+  for (int r = 0; r < beyond; ++r) {
+    pass.inputs[size_t(pass.n_inputs++)] = block_for(rank_, r) + offset * width;
+    const bool last = r + 1 == beyond;
+    if (!last && pass.n_inputs < DeviceReduction::inputs_max) continue;
+    pass.output = last ? to : partial;
+    pass.divisor = last ? call_.divisor : 0;
+    check(device_.reduce(stream_, pass));
+    pass.inputs[0] = partial;
+    pass.n_inputs = 1;
+  }
+}
+
+void PeerPath::reduce_own(std::byte* to) {
+  reduce(to, 0, call_.call.count, int(meaning(call_.call.kind).joined(uint32_t(rank_), uint32_t(size_))));
+}
+
+void PeerPath::gather_to(std::byte* to) {
+  const size_t bytes = call_.call.count * element_bytes(call_.call);
+  for (int i = 0; i < size_; ++i) {
+    const int r = (rank_ + i) % size_;  // not all from the same one at once
+    copy(to + size_t(r) * bytes, block_for(rank_, r), bytes);
+  }
+}
+
+void PeerPath::start_first() {
+  const Call& call = call_.call;
+  const Meaning& kind = meaning(call.kind);
+  const size_t width = element_bytes(call), bytes = call.count * width;
+  const size_t result = kind.blocks && kind.output_of(int(call.root) == rank_) == Part::all ? bytes * size_t(size_) : bytes;
+  if (kind.output_of(int(call.root) == rank_) == Part::none) return;
+  std::byte* const to = through_temporary() ? side_.made_input(result) : call_.output;
+  if (two_shot()) {
+    const Chunks chunks(call.count, uint32_t(size_), width);
+    const size_t first = chunks.first(uint32_t(rank_));
+    return reduce(to + first * width, first, chunks.size(uint32_t(rank_)), size_);
+  }
+  if (kind.reduces) return reduce_own(to);
+  if (kind.rooted && kind.input != Part::own) return copy(to, block_for(rank_, int(call.root)), bytes);
+  gather_to(to);
+}
+
+void PeerPath::start_second() {
+  const Call& call = call_.call;
+  const size_t width = element_bytes(call), bytes = call.count * width;
+  const Meaning& kind = meaning(call.kind);
+  if (two_shot()) {
+    const Chunks chunks(call.count, uint32_t(size_), width);
+    for (int i = 1; i < size_; ++i) {
+      const auto r = uint32_t((rank_ + i) % size_);
+      copy(call_.output + chunks.first(r) * width, outputs_[r] + chunks.first(r) * width, chunks.size(r) * width);
+    }
+  } else if (through_temporary() && kind.output_of(int(call.root) == rank_) != Part::none) {
+    copy(call_.output, side_.made_input(0), kind.blocks ? bytes * size_t(size_) : bytes);
+  }
+}
+
+}  // namespace tutti
