@@ -18,7 +18,7 @@ ARROWS = {
     "heap": {"base", "memory"},
     "bootstrap": {"base"},
     "transport": {"base", "reduce", "memory", "bootstrap"},
-    "device": {"base", "reduce", "memory"},
+    "device": {"base", "reduce", "memory", "schedule"},
     "cuda_kernels": {"base", "reduce", "schedule", "algorithms", "device"},
     "engine": {"base", "reduce", "schedule", "algorithms", "topology", "transport", "device"},
     "communicator": {"base", "reduce", "schedule", "algorithms", "topology", "memory", "transport", "bootstrap",

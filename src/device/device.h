@@ -80,6 +80,8 @@ struct DeviceReduction {
   uint32_t divisor = 0;
 };
 
+struct LinkedCall;  // device/linked_call.h
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -125,6 +127,12 @@ class Device {
   // output[i] = input[i] × scalar as the host's scale(). `scalar`: one element on the host, read before it returns.
   virtual Outcome scale(DeviceStream stream, DataType type, const void* scalar, const void* input, void* output,
                         size_t count) noexcept = 0;
+
+  // A collective of several ranks that all use this device, as one launch. Errors: unsupported (it has no such launches,
+  // or the operator no kernel for the type).
+  virtual Outcome run_linked(DeviceStream, const LinkedCall&) noexcept {
+    return {Code::unsupported, "this device runs no linked plans"};
+  }
 
   // Memory and events of other processes. `pointer`: anywhere in an allocation of this device. Imports may be counted:
   // each is closed once. Errors: unsupported (this memory cannot be exported), invalid_argument.

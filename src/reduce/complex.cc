@@ -1,33 +1,10 @@
 // complex64 and complex128: sums are those of their parts; products are plain loops.
-#include <cmath>
-#include <limits>
-
+#include "reduce/elements.h"
 #include "reduce/families.h"
 #include "reduce/plain.h"
 
 namespace tutti {
 namespace {
-
-template <class F>
-struct Complex {
-  F real, imaginary;
-};
-
-template <class F>
-F canonical(F part) {
-  return std::isnan(part) ? std::numeric_limits<F>::quiet_NaN() : part;
-}
-
-struct Product {
-  template <class F>
-  static Complex<F> apply(Complex<F> a, Complex<F> b) {
-    return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
-  }
-  template <class F>
-  static Complex<F> finished(Complex<F> a) {
-    return {canonical(a.real), canonical(a.imaginary)};
-  }
-};
 
 // A ReduceFunction.
 template <DataType part>
@@ -38,7 +15,7 @@ void sum_parts(void* output, const void* const* inputs, int n_inputs, size_t cou
 
 template <class F, DataType part>
 ReduceFunction complex_for(ReduceOp op) {
-  return op == ReduceOp::prod ? reduce_plain<Complex<F>, Product> : sum_parts<part>;
+  return op == ReduceOp::prod ? reduce_plain<Complex<F>, scalar::Prod> : sum_parts<part>;
 }
 
 }  // namespace

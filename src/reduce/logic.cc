@@ -1,36 +1,10 @@
 // Truth values: land and lor of integers, and all that bool has.
-#include <type_traits>
-
+#include "reduce/elements.h"
 #include "reduce/families.h"
 #include "reduce/plain.h"
 
 namespace tutti {
 namespace {
-
-struct And {
-  template <class T>
-  static T apply(T a, T b) {
-    return T((a != 0) & (b != 0));
-  }
-  template <class T>
-  static T finished(T a) {
-    return T(a != 0);
-  }
-};
-
-struct Or : And {
-  template <class T>
-  static T apply(T a, T b) {
-    return T((a != 0) | (b != 0));
-  }
-};
-
-struct Differ : And {
-  template <class T>
-  static T apply(T a, T b) {
-    return T((a != 0) != (b != 0));
-  }
-};
 
 template <class T>
 ReduceFunction logic_for(ReduceOp op) {
@@ -38,9 +12,9 @@ ReduceFunction logic_for(ReduceOp op) {
     case ReduceOp::land:
     case ReduceOp::band:
     case ReduceOp::prod:
-    case ReduceOp::min: return reduce_plain<T, And, true>;
-    case ReduceOp::bxor: return reduce_plain<T, Differ, true>;
-    default: return reduce_plain<T, Or, true>;
+    case ReduceOp::min: return reduce_plain<T, scalar::And, true>;
+    case ReduceOp::bxor: return reduce_plain<T, scalar::Differ, true>;
+    default: return reduce_plain<T, scalar::Or, true>;
   }
 }
 

@@ -96,9 +96,9 @@ struct Placement {
 };
 
 // Bytes that begin `shift` after a cache line, with a guard on both sides.
-class Buffer {
+class GuardedBytes {
  public:
-  Buffer(size_t bytes, size_t shift) : storage_(bytes + shift + 4 * guard, 0xa5), bytes_(bytes) {
+  GuardedBytes(size_t bytes, size_t shift) : storage_(bytes + shift + 4 * guard, 0xa5), bytes_(bytes) {
     const size_t past_line = reinterpret_cast<uintptr_t>(storage_.data()) % guard;
     begin_ = storage_.data() + (guard - past_line) + guard + shift;
   }
@@ -120,7 +120,7 @@ class Buffer {
 inline bool gives(DataType type, ReduceOp op, const std::vector<std::vector<uint8_t>>& inputs, size_t count,
                   uint32_t divisor, const Placement& placement, const std::vector<uint8_t>& expected) {
   const size_t bytes = count * element_bytes(type);
-  std::vector<Buffer> buffers;
+  std::vector<GuardedBytes> buffers;
   std::vector<const void*> pointers;
   buffers.reserve(inputs.size() + 1);
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -130,7 +130,7 @@ inline bool gives(DataType type, ReduceOp op, const std::vector<std::vector<uint
     pointers.push_back(buffers.back().data());
   }
   if (placement.in_place < 0) buffers.emplace_back(bytes, placement.output_shift);
-  Buffer& output = placement.in_place < 0 ? buffers.back() : buffers[size_t(placement.in_place)];
+  GuardedBytes& output = placement.in_place < 0 ? buffers.back() : buffers[size_t(placement.in_place)];
   reduce_function(type, op)(output.data(), pointers.data(), int(inputs.size()), count, divisor, placement.store);
   for (size_t k = 0; k < inputs.size(); ++k)
     if (int(k) != placement.in_place && bytes > 0 && std::memcmp(buffers[k].data(), inputs[k].data(), bytes) != 0)

@@ -49,7 +49,7 @@ TEST(Reduce, CopyBytesCopiesExactlyTheBytesAtAnyAlignment) {
     for (const Store store : {Store::cached, Store::streaming})
       for (const size_t bytes : {0, 1, 63, 64, 65, 1023, 1024, 1025, 1087, 1088, 4096, 8191})
         for (size_t shift = 0; shift < 70; ++shift) {
-          Buffer output(bytes, shift);
+          GuardedBytes output(bytes, shift);
           const uint8_t* input = source.data() + (shift * 7) % 64;
           copy_bytes(output.data(), input, bytes, store);
           ASSERT_TRUE(std::equal(input, input + bytes, output.data())) << bytes << " bytes, seed " << seed;
