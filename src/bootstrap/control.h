@@ -58,6 +58,9 @@ class Control {
   void fail(Verdict verdict) noexcept;
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);
+  // As bootstrap.h says. Between the two the control thread changes nothing.
+  void before_fork() noexcept { mutex_.lock(); }
+  void after_fork(bool in_child) noexcept;
 
  private:
   using Lock = std::unique_lock<std::mutex>;

@@ -197,6 +197,8 @@ class Joined final : public Bootstrap {
   void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
   void leave() noexcept override { control_->leave(); }
+  void before_fork() noexcept override { control_->before_fork(); }
+  void after_fork(bool in_child) noexcept override { control_->after_fork(in_child); }
 
  private:
   // The higher rank opens, towards the lower one's listener.
