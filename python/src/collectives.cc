@@ -12,25 +12,37 @@ using MaybeIn = std::optional<Array>;
 using MaybeOut = std::optional<WritableArray>;
 using Sizes = std::vector<size_t>;
 
-// Where and how a call runs. Its objects outlive the call.
-class Terms {
+// A call of the C interface: on what, where and how it runs. Its objects outlive it.
+class Call {
  public:
-  Terms(PyStream* stream, const Options* options)
-      : stream_(stream == nullptr ? nullptr : stream->get()),
+  Call(const PyCommunicator& self, PyStream* stream, const Options* options)
+      : comm_(self.get()),
+        stream_(stream == nullptr ? nullptr : stream->get()),
         kept_(stream == nullptr ? nullptr : &stream->kept),
         has_options_(options != nullptr) {
     if (options != nullptr) options_ = options->get();
   }
-  tuttiStream_t stream() const { return stream_; }
-  const tuttiOptions_t* options() const { return has_options_ ? &options_ : nullptr; }
   size_t inputs() const { return options_.inputs; }
-  // The arrays that a call goes on using after it has returned.
-  void keep_arrays(std::initializer_list<nb::handle> arrays) const {
+  size_t size() const {
+    int size = 0;
+    check(tuttiCommCount(comm_, &size));
+    return size_t(size);
+  }
+  int rank() const {
+    int rank = 0;
+    check(tuttiCommUserRank(comm_, &rank));
+    return rank;
+  }
+  // `arrays`: what it goes on using after it has returned. `function` takes `arguments`, then what every call takes.
+  template <class Function, class... Arguments>
+  void run(std::initializer_list<nb::handle> arrays, Function function, Arguments... arguments) const {
     for (const nb::handle array : arrays)
       if (array.is_valid()) keep(kept_, array);
+    run_unlocked([&] { return function(arguments..., comm_, stream_, has_options_ ? &options_ : nullptr); });
   }
 
  private:
+  tuttiComm_t comm_;
   tuttiStream_t stream_;
   Kept* kept_;
   bool has_options_;
@@ -54,17 +66,6 @@ void check_count(const char* name, size_t count, size_t wanted, const char* why)
   if (count != wanted)
     raise(tuttiInvalidArgument, std::string(name) + " has " + std::to_string(count) + " elements in place of " +
                                     std::to_string(wanted) + ": " + why);
-}
-
-size_t size_of(tuttiComm_t comm) {
-  int size = 0;
-  check(tuttiCommCount(comm, &size));
-  return size_t(size);
-}
-int rank_of(tuttiComm_t comm) {
-  int rank = 0;
-  check(tuttiCommUserRank(comm, &rank));
-  return rank;
 }
 
 // Blocks of sizes of their own must end within their array.
@@ -95,246 +96,181 @@ tuttiDataType_t type_of_either(bool first_given, const Elements& first, const El
 using Reducing = tuttiResult_t (*)(const void*, void*, size_t, tuttiDataType_t, tuttiRedOp_t, tuttiComm_t,
                                    tuttiStream_t, const tuttiOptions_t*);
 // all_reduce, scan and exscan: buffers of one size.
-template <Reducing call>
+template <Reducing function>
 void reduce_alike(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, PyStream* stream,
                   const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype);
-  if (!recv && terms.inputs() == 1) {  // in place
+  if (!recv && call.inputs() == 1) {  // in place
     const Elements out = elements_of("send", nb::cast<WritableArray>(nb::cast(send)), datatype);
-    terms.keep_arrays({object_of(send)});
-    return run_unlocked([&] {
-      return call(out.data, out.data, out.count, out.type, tuttiRedOp_t(op), comm, terms.stream(), terms.options());
-    });
+    return call.run({object_of(send)}, function, out.data, out.data, out.count, out.type, tuttiRedOp_t(op));
   }
   const Elements out = given("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  check_count("send", in.count, out.count * terms.inputs(), "as many as recv for each input");
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return call(in.data, out.data, out.count, out.type, tuttiRedOp_t(op), comm, terms.stream(), terms.options());
-  });
+  check_count("send", in.count, out.count * call.inputs(), "as many as recv for each input");
+  call.run({object_of(send), object_of(recv)}, function, in.data, out.data, out.count, out.type, tuttiRedOp_t(op));
 }
 
 void broadcast(PyCommunicator& self, const WritableArray& data, int root, PyStream* stream, const Options* options,
                MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements all = elements_of("data", data, datatype);
-  terms.keep_arrays({object_of(data)});
-  run_unlocked([&] {
-    return tuttiBroadcastWith(all.data, all.data, all.count, all.type, root, comm, terms.stream(), terms.options());
-  });
+  call.run({object_of(data)}, tuttiBroadcastWith, all.data, all.data, all.count, all.type, root);
 }
 
 void reduce(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, int root, PyStream* stream,
             const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
-  if (rank_of(comm) == root) {
+  if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
-    check_count("send", in.count, out.count * terms.inputs(), "as many as recv for each input");
+    check_count("send", in.count, out.count * call.inputs(), "as many as recv for each input");
   }
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiReduceWith(in.data, out.data, in.count / terms.inputs(), in.type, tuttiRedOp_t(op), root, comm,
-                           terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiReduceWith, in.data, out.data, in.count / call.inputs(), in.type,
+           tuttiRedOp_t(op), root);
 }
 
 void all_gather(PyCommunicator& self, const Array& send, const WritableArray& recv, PyStream* stream,
                 const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  check_count("recv", out.count, in.count * size_of(comm), "a block like send for each rank");
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked(
-      [&] { return tuttiAllGatherWith(in.data, out.data, in.count, in.type, comm, terms.stream(), terms.options()); });
+  check_count("recv", out.count, in.count * call.size(), "a block like send for each rank");
+  call.run({object_of(send), object_of(recv)}, tuttiAllGatherWith, in.data, out.data, in.count, in.type);
 }
 
 void reduce_scatter(PyCommunicator& self, const Array& send, const WritableArray& recv, int op, PyStream* stream,
                     const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  check_count("send", in.count, out.count * size_of(comm) * terms.inputs(),
-              "a block like recv for each rank and input");
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiReduceScatterWith(in.data, out.data, out.count, in.type, tuttiRedOp_t(op), comm, terms.stream(),
-                                  terms.options());
-  });
+  check_count("send", in.count, out.count * call.size() * call.inputs(), "a block like recv for each rank and input");
+  call.run({object_of(send), object_of(recv)}, tuttiReduceScatterWith, in.data, out.data, out.count, in.type,
+           tuttiRedOp_t(op));
 }
 
 void gather(PyCommunicator& self, const Array& send, const MaybeOut& recv, int root, PyStream* stream,
             const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
-  if (rank_of(comm) == root) {
+  if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
-    check_count("recv", out.count, in.count * size_of(comm), "a block like send for each rank");
+    check_count("recv", out.count, in.count * call.size(), "a block like send for each rank");
   }
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiGatherWith(in.data, out.data, in.count, in.type, root, comm, terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiGatherWith, in.data, out.data, in.count, in.type, root);
 }
 
 void scatter(PyCommunicator& self, const MaybeIn& send, const WritableArray& recv, int root, PyStream* stream,
              const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = given("send", send, datatype), out = elements_of("recv", recv, datatype);
-  if (rank_of(comm) == root) {
+  if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
-    check_count("send", in.count, out.count * size_of(comm), "a block like recv for each rank");
+    check_count("send", in.count, out.count * call.size(), "a block like recv for each rank");
   }
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiScatterWith(in.data, out.data, out.count, out.type, root, comm, terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiScatterWith, in.data, out.data, out.count, out.type, root);
 }
 
 void all_to_all(PyCommunicator& self, const Array& send, const WritableArray& recv, PyStream* stream,
                 const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_count("send", in.count, out.count, "as many as recv");
-  const size_t ranks = size_of(comm);
+  const size_t ranks = call.size();
   if (in.count % ranks != 0)
     raise(tuttiInvalidArgument, "send has " + std::to_string(in.count) + " elements, which are no whole blocks for " +
                                     std::to_string(ranks) + " ranks");
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiAlltoAllWith(in.data, out.data, in.count / ranks, in.type, comm, terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiAlltoAllWith, in.data, out.data, in.count / ranks, in.type);
 }
 
 void all_gather_v(PyCommunicator& self, const Array& send, const WritableArray& recv, const Sizes& counts,
                   const std::optional<Sizes>& displs, PyStream* stream, const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  check_blocks("recv", out.count, counts, displs, size_of(comm));
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiAllGatherVWith(in.data, in.count, out.data, counts.data(), pointer(displs), in.type, comm,
-                               terms.stream(), terms.options());
-  });
+  check_blocks("recv", out.count, counts, displs, call.size());
+  call.run({object_of(send), object_of(recv)}, tuttiAllGatherVWith, in.data, in.count, out.data, counts.data(),
+           pointer(displs), in.type);
 }
 
 void reduce_scatter_v(PyCommunicator& self, const Array& send, const Sizes& counts, const WritableArray& recv, int op,
                       const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
                       MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  check_blocks("send", in.count / terms.inputs(), counts, displs, size_of(comm));
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiReduceScatterVWith(in.data, counts.data(), pointer(displs), out.data, out.count, in.type,
-                                   tuttiRedOp_t(op), comm, terms.stream(), terms.options());
-  });
+  check_blocks("send", in.count / call.inputs(), counts, displs, call.size());
+  call.run({object_of(send), object_of(recv)}, tuttiReduceScatterVWith, in.data, counts.data(), pointer(displs),
+           out.data, out.count, in.type, tuttiRedOp_t(op));
 }
 
 void gather_v(PyCommunicator& self, const Array& send, const MaybeOut& recv, const std::optional<Sizes>& counts,
               int root, const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
               MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
-  if (rank_of(comm) == root) {
+  if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
-    check_blocks("recv", out.count, counts.value_or(Sizes()), displs, size_of(comm));
+    check_blocks("recv", out.count, counts.value_or(Sizes()), displs, call.size());
   }
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiGatherVWith(in.data, in.count, out.data, pointer(counts), pointer(displs), in.type, root, comm,
-                            terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiGatherVWith, in.data, in.count, out.data, pointer(counts),
+           pointer(displs), in.type, root);
 }
 
 void scatter_v(PyCommunicator& self, const MaybeIn& send, const std::optional<Sizes>& counts, const WritableArray& recv,
                int root, const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
                MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = given("send", send, datatype), out = elements_of("recv", recv, datatype);
-  if (rank_of(comm) == root) {
+  if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
-    check_blocks("send", in.count, counts.value_or(Sizes()), displs, size_of(comm));
+    check_blocks("send", in.count, counts.value_or(Sizes()), displs, call.size());
   }
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiScatterVWith(in.data, pointer(counts), pointer(displs), out.data, out.count, out.type, root, comm,
-                             terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiScatterVWith, in.data, pointer(counts), pointer(displs), out.data,
+           out.count, out.type, root);
 }
 
 void all_to_all_v(PyCommunicator& self, const Array& send, const Sizes& send_counts, const WritableArray& recv,
                   const Sizes& recv_counts, const std::optional<Sizes>& send_displs,
                   const std::optional<Sizes>& recv_displs, PyStream* stream, const Options* options,
                   MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
-  const size_t ranks = size_of(comm);
+  const size_t ranks = call.size();
   check_blocks("send", in.count, send_counts, send_displs, ranks);
   check_blocks("recv", out.count, recv_counts, recv_displs, ranks);
-  terms.keep_arrays({object_of(send), object_of(recv)});
-  run_unlocked([&] {
-    return tuttiAlltoAllVWith(in.data, send_counts.data(), pointer(send_displs), out.data, recv_counts.data(),
-                              pointer(recv_displs), in.type, comm, terms.stream(), terms.options());
-  });
+  call.run({object_of(send), object_of(recv)}, tuttiAlltoAllVWith, in.data, send_counts.data(), pointer(send_displs),
+           out.data, recv_counts.data(), pointer(recv_displs), in.type);
 }
 
 void barrier(PyCommunicator& self, PyStream* stream, const Options* options) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
-  run_unlocked([&] { return tuttiBarrierWith(comm, terms.stream(), terms.options()); });
+  const Call call(self, stream, options);
+  call.run({}, tuttiBarrierWith);
 }
 
 void send(PyCommunicator& self, const Array& data, int peer, PyStream* stream, const Options* options,
           MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements out = elements_of("data", data, datatype);
-  terms.keep_arrays({object_of(data)});
-  run_unlocked(
-      [&] { return tuttiSendWith(out.data, out.count, out.type, peer, comm, terms.stream(), terms.options()); });
+  call.run({object_of(data)}, tuttiSendWith, out.data, out.count, out.type, peer);
 }
 
 void recv(PyCommunicator& self, const WritableArray& data, int peer, PyStream* stream, const Options* options,
           MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements in = elements_of("data", data, datatype);
-  terms.keep_arrays({object_of(data)});
-  run_unlocked([&] { return tuttiRecvWith(in.data, in.count, in.type, peer, comm, terms.stream(), terms.options()); });
+  call.run({object_of(data)}, tuttiRecvWith, in.data, in.count, in.type, peer);
 }
 
 void send_recv(PyCommunicator& self, const Array& output, int to, const WritableArray& input, int from,
                PyStream* stream, const Options* options, MaybeType datatype) {
-  const Terms terms(stream, options);
-  const tuttiComm_t comm = self.get();
+  const Call call(self, stream, options);
   const Elements out = elements_of("send", output, datatype), in = elements_of("recv", input, datatype);
   check_same_type("send", out, "recv", in);
-  terms.keep_arrays({object_of(output), object_of(input)});
-  run_unlocked([&] {
-    return tuttiSendRecvWith(out.data, out.count, to, in.data, in.count, from, type_of_either(true, out, in), comm,
-                             terms.stream(), terms.options());
-  });
+  call.run({object_of(output), object_of(input)}, tuttiSendRecvWith, out.data, out.count, to, in.data, in.count, from,
+           type_of_either(true, out, in));
 }
 
 }  // namespace

@@ -146,8 +146,12 @@ class Bootstrap {
   // Says that this rank will call no more, so that its closed sockets are no death. Does not wait for others; the word
   // is with the kernel on return. The destructor then relays for those who go on until their links are mended, at
   // most leave_wait_ns_max. A destructor, or an end of the process, without leave is this rank's death to the others.
-  // Where a forked child still holds the sockets, a death is seen by silence only.
   virtual void leave() noexcept = 0;
+
+  // Around a fork, on the forking thread. A child that went on holding the connections would hide its parent's death, so
+  // it closes its own ends of them; it calls nothing else here.
+  virtual void before_fork() noexcept {}
+  virtual void after_fork([[maybe_unused]] bool in_child) noexcept {}
 };
 
 inline constexpr TimeNs leave_wait_ns_max = 500 * ns_per_ms;

@@ -425,6 +425,15 @@ void Control::leave() noexcept {
   }
 }
 
+void Control::after_fork(bool in_child) noexcept {
+  if (in_child) {
+    for (auto& [peer, link] : links_) link.close();
+    for (Parting& parting : partings_) parting.socket.close();
+    meeting_.close();
+  }
+  mutex_.unlock();
+}
+
 void Control::on_verdict(std::function<void()> wake) {
   const Lock lock(mutex_);
   wake_ = std::move(wake);

@@ -59,6 +59,9 @@ class Control {
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make);
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);
+  // As bootstrap.h says. Between the two the control thread changes nothing.
+  void before_fork() noexcept { mutex_.lock(); }
+  void after_fork(bool in_child) noexcept;
 
  private:
   using Lock = std::unique_lock<std::mutex>;

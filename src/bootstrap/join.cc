@@ -201,6 +201,8 @@ class Joined final : public Bootstrap {
     return control_->agree(number, std::move(wish), deadline, make);
   }
   void leave() noexcept override { control_->leave(); }
+  void before_fork() noexcept override { control_->before_fork(); }
+  void after_fork(bool in_child) noexcept override { control_->after_fork(in_child); }
 
  private:
   // The higher rank opens, towards the lower one's listener.

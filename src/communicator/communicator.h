@@ -242,6 +242,9 @@ class Communicator {
 
   // Says that this rank calls no more; pending operations must be over.
   void leave() noexcept;
+  // Around a fork; the child's copy is not used again.
+  void before_fork() noexcept { bootstrap_->before_fork(); }
+  void after_fork(bool in_child) noexcept { bootstrap_->after_fork(in_child); }
   bool has_left() const noexcept { return left_; }
 
   const FlightRecorder& recorder() const noexcept { return *recorder_; }

@@ -72,18 +72,25 @@ class HandleStore {
 
   // Around a fork. The child has none of the threads behind its parent's objects, and their sockets are not its own:
   // there, objects are neither used nor destroyed, and their handles say so.
-  void before_fork() { mutex_.lock(); }
-  void after_fork(bool in_child) {
-    if (in_child)
+  void before_fork() {
+    mutex_.lock();
+    if constexpr (notices_forks)
       for (Cell& cell : cells_)
-        if (cell.is_live()) {
-          (void)cell.object.release();
-          cell.mark.store(Handle<T>::of_parent, std::memory_order_release);
-        }
+        if (cell.object != nullptr) cell.object->before_fork();
+  }
+  void after_fork(bool in_child) {
+    for (Cell& cell : cells_) {
+      if (cell.object == nullptr) continue;
+      if constexpr (notices_forks) cell.object->after_fork(in_child);
+      if (!in_child) continue;
+      (void)cell.object.release();
+      cell.mark.store(Handle<T>::of_parent, std::memory_order_release);
+    }
     mutex_.unlock();
   }
 
  private:
+  static constexpr bool notices_forks = requires(T& object) { object.before_fork(); };
   static constexpr size_t idle_min = 256;
   std::mutex mutex_;
   std::deque<Cell> cells_;  // a deque: cells never move

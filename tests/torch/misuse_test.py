@@ -14,6 +14,7 @@ import unittest
 
 import ranks
 import torch
+import torch._dynamo  # which DistributedDataParallel would import in each rank
 import torch.distributed as dist
 
 import tutti

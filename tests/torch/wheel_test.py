@@ -39,9 +39,13 @@ class Wheel(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue(done.stdout.startswith(f"{folder}/site"), done.stdout)
             self.assertTrue(done.stdout.endswith(" 6.0\n"), done.stdout)
-            topology = subprocess.run([f"{folder}/site/bin/tutti-topo"], capture_output=True, text=True, check=False,
+            tools = {path.name for path in pathlib.Path(folder, "site", "bin").iterdir()}
+            self.assertEqual({f"tutti-{name}" for name in ("doctor", "perf", "run", "schedule", "sim", "topo", "trace")}, tools)
+            for words in (["tutti-topo"], ["tutti-schedule", "list"], ["tutti-run", "-n", "2", "true"],
+                          ["tutti-perf", "all_reduce", "--local", "2", "-b", "8", "-e", "1K"]):
+                tool = subprocess.run([f"{folder}/site/bin/{words[0]}", *words[1:]], capture_output=True, text=True, check=False,
                                       env=environment)
-            self.assertEqual(topology.returncode, 0, topology.stderr)
+                self.assertEqual(tool.returncode, 0, f"{words}: {tool.stderr}")
 
 
 if __name__ == "__main__":

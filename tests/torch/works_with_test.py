@@ -129,8 +129,11 @@ class DataParallel(unittest.TestCase):
             assert torch.equal(means[0], means[1]), means
         ranks.run(2, body)
 
-    def test_a_killed_rank_ends_the_training_of_the_others_within_a_second(self):
+    def test_a_killed_rank_ends_the_training_of_the_others_within_a_second_though_it_has_workers(self):
         def body(rank, size):
+            if os.fork() == 0:  # a worker, which has all that the rank has
+                time.sleep(4)
+                os._exit(0)
             model = DistributedDataParallel(network(), bucket_cap_mb=0.002)
             optimizer, data = torch.optim.SGD(model.parameters(), 0.1), share_of(rank, size, batches(5, 24))
             train(model, optimizer, data)
