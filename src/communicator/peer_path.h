@@ -1,7 +1,7 @@
-// Collectives among ranks whose devices reach each other's memory: every rank reads what it needs where it lies, and only
-// small messages go over the links. The ranks first tell each other where their buffers are; a call of which some rank's
-// buffers lie elsewhere goes the common way. No stream ever waits for another process: there, the host waits for its own
-// device and then tells the others. In one process, streams wait for each other's events.
+// Collectives among ranks whose devices reach each other's memory: every rank reads what it needs where it lies, and
+// only small messages go over the links. The ranks first tell each other where their buffers are; a call of which some
+// rank's buffers lie elsewhere goes the common way. No stream ever waits for another process: there, the host waits for
+// its own device and then tells the others. In one process, streams wait for each other's events.
 #pragma once
 
 #include <array>
@@ -48,8 +48,8 @@ struct BufferCard {
   ExportedMemory input_memory, output_memory;
 };
 
-// What stands for the input of a rank, and for its first and second part of a call. In one process its peers own it too: one
-// that has left may be slower to be waited for than to go.
+// What stands for the input of a rank, and for its first and second part of a call. In one process its peers own it
+// too: one that has left may be slower to be waited for than to go.
 struct PeerEvents {
   explicit PeerEvents(Device& of);
   ~PeerEvents();

@@ -1,5 +1,6 @@
-// Every collective, type and operator on memory of simulated devices against the naive reference: one to nine ranks, each
-// with a device of its own or several on one, or some on the host; on streams of devices, of the host, and on none.
+// Every collective, type and operator on memory of simulated devices against the naive reference: one to nine ranks,
+// each with a device of its own or several on one, or some on the host; on streams of devices, of the host, and on
+// none.
 #include <algorithm>
 #include <memory>
 #include <string>
