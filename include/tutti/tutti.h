@@ -17,6 +17,10 @@
  * a host stream (tuttiStreamCreate) returns at once; its buffers belong to the library until the stream has passed it
  * (tuttiStreamSynchronize). The operations of one communicator run in the order of the calls, on whatever streams.
  *
+ * GPUs (docs/cuda.md). Buffers may lie in the memory of a GPU, of the host, or, by rank, in either. A cudaStream_t, cast to
+ * tuttiStream_t, is a stream: the call returns at once, comes after what is on the stream and before what follows. With
+ * NULL, a call on a GPU's memory comes after what is on the GPU's default stream. One communicator uses one GPU.
+ *
  * Waiting. Every wait ends: with the result, with the failure of a rank, or at the communicator's deadline
  * (tuttiConfig_t::timeout_ms).
  */
@@ -44,7 +48,7 @@ extern "C" {
 
 /* A rank's membership in a communicator. Made by tuttiCommInit*, freed by tuttiCommDestroy or tuttiCommAbort. */
 typedef struct tuttiComm* tuttiComm_t;
-/* An ordered queue of operations: NULL (the calling thread) or one made by tuttiStreamCreate. */
+/* An ordered queue of operations: NULL (the calling thread), one made by tuttiStreamCreate, or a cudaStream_t. */
 typedef struct tuttiStream* tuttiStream_t;
 
 /* In C++ an enumeration may hold only its named values unless its type is fixed; a wrong one from C shall be refused. */
@@ -120,7 +124,7 @@ typedef enum TUTTI_ANY_INT {
   tuttiNumOps = 12
 } tuttiRedOp_t;
 
-/* Where tuttiRedOpCreatePreMulSum's scalar is; the values are NCCL's, whose device memory is host memory here. */
+/* Where tuttiRedOpCreatePreMulSum's scalar is; the values are NCCL's, whose device memory is host memory here, or a device's. */
 typedef enum TUTTI_ANY_INT {
   tuttiScalarHostMemory = 0,   /* read each time that a call with the operator begins to run */
   tuttiScalarHostImmediate = 1 /* read once, when the operator is made */
@@ -211,7 +215,7 @@ TUTTI_API tuttiResult_t tuttiCommInitRankConfig(tuttiComm_t* comm, int nranks, t
 
 /* Makes `ndev` communicator handles in this process, one per rank, in one call. devices lists the GPU of each rank;
  * NULL or -1 entries: host memory. Then each handle is used by a thread of its own, or all of them by one thread
- * inside a group. Writes comms[0..ndev-1]. Errors: as tuttiCommInitRank; Unsupported (a GPU in a build without). */
+ * inside a group. Writes comms[0..ndev-1]. Errors: as tuttiCommInitRank; Unsupported (a GPU where none is found). */
 TUTTI_API tuttiResult_t tuttiCommInitAll(tuttiComm_t* comms, int ndev, const int* devices);
 
 /* Joins as the environment says: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT as torchrun and tutti-run set
@@ -224,7 +228,7 @@ TUTTI_API tuttiResult_t tuttiCommInitEnv(tuttiComm_t* comm, const tuttiConfig_t*
  * Any pointer may be NULL. Errors: InvalidUsage as tuttiCommInitEnv. */
 TUTTI_API tuttiResult_t tuttiEnvRank(int* rank, int* nranks, int* local_rank);
 
-/* Number of ranks; this rank; its GPU or -1. Do not block. Errors: InvalidArgument (a NULL, or no communicator). */
+/* Number of ranks; this rank; its GPU, or -1 where no buffer or stream of one came yet. Do not block. Errors: InvalidArgument (a NULL, or no communicator). */
 TUTTI_API tuttiResult_t tuttiCommCount(tuttiComm_t comm, int* count);
 TUTTI_API tuttiResult_t tuttiCommUserRank(tuttiComm_t comm, int* rank);
 TUTTI_API tuttiResult_t tuttiCommDevice(tuttiComm_t comm, int* device);

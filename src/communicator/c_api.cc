@@ -78,6 +78,9 @@ Communicator& communicator_of(tuttiComm_t comm) {
 
 Stream& stream_of(tuttiStream_t stream) {
   check_not_null("stream", stream);
+  if (process_platform() != nullptr && !streams().has(stream))
+    throw Error(Code::invalid_argument, fmt::format("stream {} is not one of tuttiStreamCreate; a device's stream is waited for "
+                                                    "and destroyed by the device's own functions", fmt::ptr(stream)));
   if (!stream->is_live()) throw Error(Code::invalid_argument, fmt::format("stream {} is not a live stream: it was "
                                                                           "destroyed, or never made",
                                                                           fmt::ptr(stream)));

@@ -5,6 +5,7 @@
 
 #include "communicator/arguments.h"
 #include "communicator/c_api.h"
+#include "communicator/device_calls.h"
 #include "communicator/window.h"
 
 namespace tutti {
@@ -75,6 +76,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buffer, size_t byt
     *window = nullptr;
     Communicator& communicator = communicator_of(comm);
     check_buffer("buffer", buffer, bytes);
+    check_of_host("buffer", buffer);
     check_not_in_group("tuttiCommWindowRegister");
     if (communicator.has_left())
       throw Error(Code::invalid_usage, "comm has been finalized: only tuttiCommDestroy may follow");
@@ -103,6 +105,7 @@ tuttiResult_t tuttiPut(const void* source, size_t bytes, int peer, size_t offset
   return at_the_border([&] {
     const WindowOf& of = window_to(window, peer);
     check_buffer("source", source, bytes);
+    check_of_host("source", source);
     check_range(of, peer, offset, bytes);
     return told(of, of.window->put({static_cast<const std::byte*>(source), bytes}, peer, offset));
   });
@@ -112,6 +115,7 @@ tuttiResult_t tuttiGet(void* target, size_t bytes, int peer, size_t offset, tutt
   return at_the_border([&] {
     const WindowOf& of = window_to(window, peer);
     check_buffer("target", target, bytes);
+    check_of_host("target", target);
     check_range(of, peer, offset, bytes);
     return told(of, of.window->get({static_cast<std::byte*>(target), bytes}, peer, offset));
   });

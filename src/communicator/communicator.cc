@@ -47,7 +47,10 @@ Code Communicator::run(const Request& request) noexcept {
   Repeat& repeat = repeat_of(request.call);
   if (small) repeat.mode = Repeat::Mode::none;
   Operation& operation = small ? repeat.operation : operation_;
-  if (!begin(operation, request)) return failure()->code;
+  if (!begin(operation, request)) {
+    let_go();
+    return failure()->code;
+  }
   if (small) remember(repeat, request);
   if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr) return wait_for(operation, timeout_ns(request));
   return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "device/platform.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -111,6 +112,15 @@ DeviceSide& device_side_for(Communicator& communicator, const CallStream& stream
     throw Error(error.code(), fmt::format("stream {}: {}", fmt::ptr(stream.device), error.what()));
   }
   return side;
+}
+
+void check_of_host(const char* name, const void* buffer) {
+  const Platform* const platform = process_platform();
+  if (platform == nullptr || buffer == nullptr) return;
+  const Location location = platform->locate(buffer);
+  if (location.kind == MemoryKind::device || location.kind == MemoryKind::freed)
+    throw Error(Code::unsupported, fmt::format("{} {} lies on device {}: windows are of host memory", name,
+                                               fmt::ptr(buffer), location.device));
 }
 
 void place(Request& request, Communicator& communicator, const CallStream& stream) {

@@ -6,15 +6,18 @@
 namespace tutti {
 
 // Finds out where a checked request's buffers lie, and binds the communicator to the device where it is not yet. Throws
-// Error(invalid_argument) that names the buffer: on another device than the communicator's, or its stream; in memory that was
-// freed, or ends before the buffer does; in no memory at all.
+// Error(invalid_argument) that names the buffer: on another device than the communicator's, or its stream; in memory
+// that was freed, or ends before the buffer does; in no memory at all.
 void place(Request& request, Communicator& communicator, const CallStream& stream);
+
+// Throws Error(unsupported) where the buffer lies on a device: windows are of host memory.
+void check_of_host(const char* name, const void* buffer);
 
 // The communicator's device, bound to that of the stream. Throws Error(invalid_argument).
 DeviceSide& device_side_for(Communicator& communicator, const CallStream& stream);
 
-// A placed request comes after what is on the stream of a device now; with buffers on a device and no stream at all, after
-// what is on its default stream. Throws Error.
+// A placed request comes after what is on the stream of a device now; with buffers on a device and no stream at all,
+// after what is on its default stream. Throws Error.
 void enter(Request& request, Communicator& communicator, const CallStream& stream);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// Words of pinned memory on which streams of devices wait. A stream may still look at one when its communicator is gone, so
-// they belong to the process, and only ever count upwards.
+// Words of pinned memory on which streams of devices wait. A stream may still look at one when its communicator is
+// gone, so they belong to the process, and only ever count upwards.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A rank's device: which one it is, how its calls follow what is on the caller's streams, and what they need while they run.
+// A rank's device: which one it is, how its calls follow what is on the caller's streams, and what they need while they
+// run.
 #pragma once
 
 #include <atomic>
@@ -92,18 +93,18 @@ class DeviceSide final : public PinnedRanges {
     std::vector<DeviceLane> lanes;
     bool in_use = false;
   };
-  // For an operation of so many channels; work's lanes, device, pinned and place_bytes are set. pinned_bytes: of a lane's
-  // places of the host; 0: it needs none.
+  // For an operation of so many channels; work's lanes, device, pinned and place_bytes are set. pinned_bytes: of a
+  // lane's places of the host; 0: it needs none.
   DeviceWork& start(int channels, size_t pinned_bytes);
   // The operation is over.
   void end(DeviceWork& work) noexcept;
   bool is_running() const noexcept { return running_ > 0; }
-  // Waits, up to timeout_ns, for what failed operations have still on the device, and ends them. Where that is not enough,
-  // what they use is never used again.
+  // Waits, up to timeout_ns, for what failed operations have still on the device, and ends them. Where that is not
+  // enough, what they use is never used again.
   void drain(TimeNs timeout_ns) noexcept;
 
-  // Memory of the device that stays until more is asked for. (What is outgrown is kept to the end: giving memory back may
-  // wait for all that a device does, and so for this very call.)
+  // Memory of the device that stays until more is asked for. (What is outgrown is kept to the end: giving memory back
+  // may wait for all that a device does, and so for this very call.)
   std::byte* scratch(size_t bytes) { return grown(scratch_, bytes); }
   std::byte* made_input(size_t bytes) { return grown(made_input_, bytes); }
   // --- On making(). Where kernels do not reach the memory, or there is none for the type, the host does it, and they block.

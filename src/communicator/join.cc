@@ -124,7 +124,6 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
     load_schedules();
     agree_on(options);
     make_transports(options);
-    make_device_side();
     make_planner(options);
     bootstrap_->barrier();
   } catch (const Error& error) {
@@ -281,6 +280,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   make_engine(std::move(planner), true);
+  make_device_side();
   make_peer_path(devices);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);

@@ -45,7 +45,6 @@ int number_here(Platform& platform, const DeviceCard& card) {
   return -1;
 }
 
-DeviceEvent event_of(uint64_t number) { return reinterpret_cast<DeviceEvent>(number); }
 uint64_t number_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
@@ -80,6 +79,14 @@ std::string why_no_peers(Platform& platform, std::span<const DeviceCard> cards, 
   return "";
 }
 
+PeerEvents::PeerEvents(Device& of) : device(of) {
+  for (DeviceEvent* event : {&ready, &first, &second}) check(device.create_event(false, event));
+}
+
+PeerEvents::~PeerEvents() {
+  for (const DeviceEvent event : {ready, first, second}) device.destroy_event(event);
+}
+
 PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
     : side_(side),
       device_(*side.device()),
@@ -89,16 +96,18 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
       one_process_(std::all_of(cards_.begin(), cards_.end(), [&](const auto& c) { return one_process(c, cards_[0]); })),
       buffers_(cards_.size()),
       inputs_(cards_.size()),
-      outputs_(cards_.size()) {
+      outputs_(cards_.size()),
+      events_(std::make_shared<PeerEvents>(device_)),
+      peer_events_(cards_.size()) {
   check(device_.create_stream(&stream_));
-  for (DeviceEvent* event : {&ready_, &first_, &second_, &last_}) check(device_.create_event(false, event));
+  check(device_.create_event(false, &last_));
 }
 
 PeerPath::~PeerPath() {
   if (phase_ == Phase::idle)
     for (const auto& [key, import] : imports_) device_.close_memory(import.begin);
   device_.destroy_stream(stream_);
-  for (const DeviceEvent event : {ready_, first_, second_, last_}) device_.destroy_event(event);
+  device_.destroy_event(last_);
 }
 
 bool PeerPath::serves(const Call& call) const noexcept {
@@ -115,7 +124,7 @@ void PeerPath::begin(const PeerCall& call, const EntryEvent* entry, Exchange exc
   failure_ = {};
   ++calls_;
   if (call.on_device && entry != nullptr) check(device_.wait_event(stream_, entry->event()));
-  record(ready_);
+  record(events_->ready);
   phase_ = Phase::entering;
 }
 
@@ -136,7 +145,7 @@ Status PeerPath::step(const Progress& exchange) {
     switch (phase_) {
       case Phase::idle: return Status::done;
       case Phase::entering:
-        if (!one_process_ && !passed(ready_)) return Status::again;
+        if (!one_process_ && !passed(events_->ready)) return Status::again;
         mine_ = own_card();
         exchange_(reinterpret_cast<const std::byte*>(&mine_), reinterpret_cast<std::byte*>(buffers_.data()), sizeof mine_);
         phase_ = Phase::cards;
@@ -150,9 +159,9 @@ Status PeerPath::step(const Progress& exchange) {
         }
         ++direct_calls_;
         resolve();
-        if (one_process_) wait_for_peers(&BufferCard::ready);
+        if (one_process_) wait_for_peers(&PeerEvents::ready);
         start_first();
-        record(first_);
+        record(events_->first);
         phase_ = Phase::first;
         break;
       case Phase::common: {
@@ -161,25 +170,25 @@ Status PeerPath::step(const Progress& exchange) {
         return status;
       }
       case Phase::first:
-        if (!one_process_ && !passed(first_)) return Status::again;
+        if (!one_process_ && !passed(events_->first)) return Status::again;
         exchange_(nullptr, nullptr, 0);
         phase_ = Phase::first_exchange;
         break;
       case Phase::first_exchange:
         if (const Status status = exchange(); status != Status::done) return status;
-        if (one_process_) wait_for_peers(&BufferCard::first);
+        if (one_process_) wait_for_peers(&PeerEvents::first);
         start_second();
-        record(second_);
+        record(events_->second);
         phase_ = two_shot() ? Phase::second : Phase::settling;
         break;
       case Phase::second:
-        if (!one_process_ && !passed(second_)) return Status::again;
+        if (!one_process_ && !passed(events_->second)) return Status::again;
         exchange_(nullptr, nullptr, 0);
         phase_ = Phase::second_exchange;
         break;
       case Phase::second_exchange:
         if (const Status status = exchange(); status != Status::done) return status;
-        if (one_process_) wait_for_peers(&BufferCard::second);
+        if (one_process_) wait_for_peers(&PeerEvents::second);
         phase_ = Phase::settling;
         break;
       case Phase::settling:
@@ -211,9 +220,7 @@ BufferCard PeerPath::own_card() {
   card.on_device = call_.on_device;
   card.input = number_of(call_.input);
   card.output = number_of(call_.output);
-  card.ready = number_of(ready_);
-  card.first = number_of(first_);
-  card.second = number_of(second_);
+  card.events = number_of(&events_);
   if (one_process_ || !call_.on_device) return card;
   card.exported = (call_.input == nullptr || device_.export_memory(call_.input, &card.input_memory).ok()) &&
                   (call_.output == nullptr || device_.export_memory(call_.output, &card.output_memory).ok());
@@ -233,6 +240,9 @@ void PeerPath::resolve() {
       if (address == 0) return nullptr;
       return here ? reinterpret_cast<std::byte*>(address) : imported(r, memory) + memory.offset;
     };
+    // Nobody leaves before it has heard from all that they have got so far.
+    if (one_process_ && peer_events_[size_t(r)] == nullptr)
+      peer_events_[size_t(r)] = *reinterpret_cast<const std::shared_ptr<PeerEvents>*>(buffer.events);
     inputs_[size_t(r)] = at(buffer.input, buffer.input_memory);
     outputs_[size_t(r)] = at(buffer.output, buffer.output_memory);
   }
@@ -265,9 +275,9 @@ void PeerPath::forget_oldest() {
   }
 }
 
-void PeerPath::wait_for_peers(uint64_t BufferCard::*event) {
+void PeerPath::wait_for_peers(DeviceEvent PeerEvents::*event) {
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) check(device_.wait_event(stream_, event_of(buffers_[size_t(r)].*event)));
+    if (r != rank_) check(device_.wait_event(stream_, (*peer_events_[size_t(r)]).*event));
 }
 
 void PeerPath::record(DeviceEvent event) { check(device_.record_event(event, stream_)); }

@@ -1,7 +1,7 @@
-// Collectives among ranks whose devices reach each other's memory: every rank reads what it needs where it lies, and only
-// small messages go over the links. The ranks first tell each other where their buffers are; a call of which some rank's
-// buffers lie elsewhere goes the common way. No stream ever waits for another process: there, the host waits for its own
-// device and then tells the others. In one process, streams wait for each other's events.
+// Collectives among ranks whose devices reach each other's memory: every rank reads what it needs where it lies, and
+// only small messages go over the links. The ranks first tell each other where their buffers are; a call of which some
+// rank's buffers lie elsewhere goes the common way. No stream ever waits for another process: there, the host waits for
+// its own device and then tells the others. In one process, streams wait for each other's events.
 #pragma once
 
 #include <array>
@@ -44,9 +44,19 @@ struct BufferCard {
   uint8_t on_device = 0;
   uint8_t exported = 0;    // the handles are there
   uint64_t input = 0, output = 0;  // addresses in the rank's process
-  uint64_t ready = 0;              // its event, in one process
-  uint64_t first = 0, second = 0;  // likewise, after its first and second part
+  uint64_t events = 0;             // of its PeerEvents' shared pointer, in one process
   ExportedMemory input_memory, output_memory;
+};
+
+// What stands for the input of a rank, and for its first and second part of a call. In one process its peers own it
+// too: one that has left may be slower to be waited for than to go.
+struct PeerEvents {
+  explicit PeerEvents(Device& of);
+  ~PeerEvents();
+  PeerEvents(const PeerEvents&) = delete;
+
+  Device& device;
+  DeviceEvent ready = nullptr, first = nullptr, second = nullptr;
 };
 
 // One call as the path needs it; the buffers as Request's, but own blocks' addresses.
@@ -98,7 +108,7 @@ class PeerPath {
   void forget_oldest();
   void start_first();
   void start_second();
-  void wait_for_peers(uint64_t BufferCard::*event);
+  void wait_for_peers(DeviceEvent PeerEvents::*event);
   void record(DeviceEvent event);
   bool passed(DeviceEvent event);
 
@@ -118,7 +128,7 @@ class PeerPath {
   const bool one_process_;
 
   DeviceStream stream_ = nullptr;
-  DeviceEvent ready_ = nullptr, first_ = nullptr, second_ = nullptr, last_ = nullptr;
+  DeviceEvent last_ = nullptr;
   Phase phase_ = Phase::idle;
   PeerCall call_;
   Exchange exchange_;
@@ -127,6 +137,8 @@ class PeerPath {
   std::vector<BufferCard> buffers_;
   std::vector<const std::byte*> inputs_;  // of each rank, as this process reaches them
   std::vector<std::byte*> outputs_;
+  std::shared_ptr<PeerEvents> events_;
+  std::vector<std::shared_ptr<PeerEvents>> peer_events_;  // of the ranks in this process, since the first call
   struct Import {
     std::byte* begin = nullptr;
     uint64_t used = 0;

@@ -60,7 +60,7 @@ FoundPlatform load_module(const std::string& path) {
 // Beside this library, in a build folder, or where the loader looks.
 FoundPlatform find_cuda() {
   const std::string folder = own_folder();
-  FoundPlatform first;
+  FoundPlatform first{nullptr, ""};
   for (const std::string& path : {folder + module_file, folder + "src/cuda_kernels/" + module_file, std::string(module_file)}) {
     if (path.find('/') != std::string::npos && ::access(path.c_str(), R_OK) != 0) continue;
     FoundPlatform tried = load_module(path);

@@ -1,5 +1,5 @@
-// The simulated device: what a device does, done by threads of this process on memory that the host cannot touch, so that
-// order, staging, access and errors are tested where there is no device. Its kernels are the host's own loops.
+// The simulated device: what a device does, done by threads of this process on memory that the host cannot touch, so
+// that order, staging, access and errors are tested where there is no device. Its kernels are the host's own loops.
 #pragma once
 
 #include <atomic>

@@ -103,9 +103,10 @@ void SimulatedMemory::free(int device, void* pointer) {
     blocks_.erase(found);
     return;
   }
+  // A peer's stream may still be at it, and read nothing of worth: its addresses stay, its memory goes.
   Block& block = found->second;
   block.state = State::freed;
-  block.shadow = Mapping();
+  ::madvise(block.shadow.data(), block.shadow.bytes(), MADV_REMOVE);
   block.file.reset();
 }
 
@@ -227,7 +228,6 @@ void SimulatedMemory::close_memory(void* begin) {
   const auto found = blocks_.find(reinterpret_cast<uintptr_t>(begin));
   if (found == blocks_.end() || found->second.state != State::imported) refuse(fmt::format("{} was not imported", begin));
   found->second.state = State::freed;
-  found->second.shadow = Mapping();
 }
 
 size_t SimulatedMemory::used(int device) const {

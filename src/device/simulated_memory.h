@@ -1,5 +1,5 @@
-// The memory of simulated devices: addresses that the host cannot touch, and another mapping of the same memory files that
-// the devices' threads read and write.
+// The memory of simulated devices: addresses that the host cannot touch, and another mapping of the same memory files
+// that the devices' threads read and write.
 #pragma once
 
 #include <atomic>
@@ -38,9 +38,9 @@ class SimulatedMemory {
   void unregister_host(void* pointer);
 
   Location locate(const void* pointer) const;
-  // Where the threads of `device` find `bytes` bytes from `pointer` on. What the device cannot reach throws, with `what`
-  // in the sentence. peers: bit d is set where the device has access to memory of device d. `any_host`: also host memory
-  // that is not pinned.
+  // Where the threads of `device` find `bytes` bytes from `pointer` on. What the device cannot reach throws, with
+  // `what` in the sentence. peers: bit d is set where the device has access to memory of device d. `any_host`: also
+  // host memory that is not pinned.
   std::byte* reach(const char* what, int device, const void* pointer, size_t bytes, uint64_t peers, bool any_host) const;
 
   ExportedMemory export_memory(int device, const void* pointer) const;

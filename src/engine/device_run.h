@@ -1,9 +1,9 @@
-// The interpreter of a plan's steps where the buffers lie on a device: the same messages as run.h's, produced and taken by a
-// stream of the device. Of engine.cc alone.
+// The interpreter of a plan's steps where the buffers lie on a device: the same messages as run.h's, produced and taken
+// by a stream of the device. Of engine.cc alone.
 //
-// A step waits on the host for its messages and for room to send, puts its work on the channel's stream, and returns; once
-// the stream has passed it, slots are given back and messages sent off. So what a step needs of steps before it is there by
-// the order of the stream, and a channel waits while others move.
+// A step waits on the host for its messages and for room to send, puts its work on the channel's stream, and returns;
+// once the stream has passed it, slots are given back and messages sent off. So what a step needs of steps before it is
+// there by the order of the stream, and a channel waits while others move.
 #pragma once
 
 #include "engine/device_work.h"
@@ -75,8 +75,8 @@ class Engine::DeviceRun : public Engine::Run<v_form> {
   }
   bool joins(const Fold& fold) const noexcept { return fold.operands() > 1 || Base::divisor(fold) > 0; }
 
-  // Calls part(bytes before it in a message, elements, which of the slices' chunks) for each stretch of the step that lies
-  // in one piece in memory. False as soon as a part says so.
+  // Calls part(bytes before it in a message, elements, which of the slices' chunks) for each stretch of the step that
+  // lies in one piece in memory. False as soon as a part says so.
   template <class Part>
   bool for_each_part(const Fold& fold, size_t count, Part part) noexcept {
     if (!channel_.apart || (fold.a.count <= 1 && fold.dst.count <= 1)) return count == 0 || part(size_t{0}, count, -1);
@@ -124,8 +124,8 @@ class Engine::DeviceRun : public Engine::Run<v_form> {
     return true;
   }
 
-  // By the device: straight to memory, or to the slot where the device reaches it. Passes end at the same operand as the
-  // host's do.
+  // By the device: straight to memory, or to the slot where the device reaches it. Passes end at the same operand as
+  // the host's do.
   bool launch_fold(const Fold& fold, size_t count, size_t offset, size_t n, int i, std::byte* target,
                    std::byte* slot) noexcept {
     const size_t bytes = n * work_.element_bytes;

@@ -1,5 +1,6 @@
-// Every collective, type and operator on memory of simulated devices against the naive reference: one to nine ranks, each
-// with a device of its own or several on one, or some on the host; on streams of devices, of the host, and on none.
+// Every collective, type and operator on memory of simulated devices against the naive reference: one to nine ranks,
+// each with a device of its own or several on one, or some on the host; on streams of devices, of the host, and on
+// none.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -49,7 +50,8 @@ class DeviceCollectives : public ::testing::TestWithParam<Setting> {
  protected:
   static void SetUpTestSuite() { test::simulated(); }
   using RankBody = std::function<void(int rank, tuttiComm_t comm, OnDevice* elsewhere)>;
-  void run(int n, const RankBody& body) const {
+  // direct: that the calls are of those that reach into peers' memory where they can.
+  void run(int n, const RankBody& body, bool direct = true) const {
     RanksOptions options;
     options.transport = GetParam().transport;
     const Placement placement = GetParam().placement;
@@ -67,7 +69,7 @@ class DeviceCollectives : public ::testing::TestWithParam<Setting> {
       const PeerPath* const peers = communicator_of(comm).peer_path();
       ASSERT_EQ(peers != nullptr, GetParam().named);
       if (peers == nullptr) return;
-      EXPECT_EQ(peers->direct_calls() > 0, placement != Placement::mixed || n == 1);
+      EXPECT_EQ(peers->direct_calls() > 0, direct && (placement != Placement::mixed || n == 1));
     });
   }
 };
@@ -78,9 +80,10 @@ TEST_P(DeviceCollectives, AgreeWithTheReferenceForOneToNineRanks) {
     run(n, [n](int rank, tuttiComm_t comm, OnDevice* elsewhere) {
       const auto check = [&](const EveryCase& c) { EveryCall(n, rank, c).run(comm, elsewhere); };
       for (const Collective kind : planned_collectives)
-        for (const size_t count : {size_t{0}, size_t{1}, size_t{1003}})
-          for (const bool in_place : {false, true})
-            check({kind, DataType::float32, ReduceOp::sum, count, int(count) % n, in_place});
+        for (const size_t count : {size_t{0}, size_t{1}, size_t{1003}}) {
+          if (count > 1) check({kind, DataType::float32, ReduceOp::sum, count, int(count) % n, n % 2 != 0});
+          check({kind, DataType::float32, ReduceOp::sum, count, int(count) % n, n % 2 == 0});
+        }
       for (const Collective kind : planned_collectives)
         check({kind, DataType::bfloat16, ReduceOp::avg, 40'003, n - 1, n % 2 == 0});
       ASSERT_EQ(tuttiBarrier(comm, elsewhere == nullptr ? nullptr : elsewhere->stream()), tuttiSuccess);
@@ -127,7 +130,7 @@ TEST_P(DeviceCollectives, MoveBlocksOfUnevenSizes) {
           if (elsewhere != nullptr) elsewhere->fetch(there, on.all());
           ASSERT_EQ(on.wrong(), "");
         }
-  });
+  }, false);
 }
 
 constexpr Setting settings[] = {

@@ -1,5 +1,6 @@
-// Ranks that are processes, on simulated devices: what they export to each other, on one device and on several; and what
-// becomes of a call when one of them is killed. The parent never asks for a device, so that none is lost in a fork.
+// Ranks that are processes, on simulated devices: what they export to each other, on one device and on several; and
+// what becomes of a call when one of them is killed. The parent never asks for a device, so that none is lost in a
+// fork.
 #include <chrono>
 #include <string>
 #include <thread>

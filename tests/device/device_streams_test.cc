@@ -1,1 +1,244 @@
-// x
+// Calls on streams of devices: they return at once, in order with what is before and after, and whoever gives a wrong
+// stream or buffer is told which.
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "communicator/c_api.h"
+#include "communicator/device_calls.h"
+#include "communicator/device_flags.h"
+#include "communicator/device_side.h"
+#include "communicator/peer_path.h"
+#include "communicator/ranks.h"
+#include "device/devices.h"
+#include "engine/device_work.h"
+
+namespace tutti {
+namespace {
+
+using test::DeviceBuffer;
+using test::must;
+using test::RanksOptions;
+using test::simulated;
+using test::UserStream;
+
+std::string last_error() { return tuttiGetLastError(nullptr); }
+
+// Every rank on device 0, which it names or not: both paths.
+class DeviceStreams : public ::testing::TestWithParam<bool> {
+ protected:
+  static void SetUpTestSuite() { simulated("simulated:devices=3,delay_us=200,seed=5"); }
+  RanksOptions options() const {
+    RanksOptions options;
+    if (GetParam()) options.device = [](int) { return 0; };
+    return options;
+  }
+};
+
+TEST_P(DeviceStreams, CallsReturnAtOnceAndComeAfterWhatIsOnTheStream) {
+  void* pinned = nullptr;
+  must(simulated().allocate_host(4096, &pinned));
+  auto* const flag = static_cast<uint32_t*>(pinned);
+  test::run_threads(2, options(), [&](int, tuttiComm_t comm) {
+    UserStream stream(0);
+    const std::vector<float> late(1000, 2.0f);
+    const DeviceBuffer buffer(0, std::vector<float>(1000, 1.0f));
+    Device& device = simulated().device(0);
+    must(device.wait_flag(stream.get(), flag, 1));
+    must(device.copy(stream.get(), buffer.data(), late.data(), buffer.bytes()));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 1000, tuttiFloat32, tuttiSum, comm, stream));
+    std::vector<float> result(1000);
+    must(device.copy(stream.get(), result.data(), buffer.data(), buffer.bytes()));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(result[999], 0.0f) << "nothing may happen before the stream comes to it";
+    std::atomic_ref<uint32_t>(*flag).store(1);
+    stream.wait();
+    EXPECT_EQ(result, std::vector<float>(1000, 4.0f));
+  });
+  must(simulated().free_host(pinned));
+}
+
+TEST_P(DeviceStreams, TwoStreamsAndTwoCommunicatorsUnderStress) {
+  test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {
+    tuttiComm_t other = nullptr;
+    must(tuttiCommSplit(comm, 0, rank, &other, nullptr));
+    UserStream streams[2] = {UserStream(0), UserStream(0)};
+    constexpr size_t count = 20'000;
+    const DeviceBuffer a(0, std::vector<int>(count, 1)), b(0, std::vector<int>(count, 1));
+    constexpr int rounds = 8;
+    for (int i = 0; i < rounds; ++i) {
+      must(tuttiAllReduce(a.data(), a.data(), count, tuttiInt32, tuttiSum, comm, streams[0]));
+      must(tuttiAllReduce(b.data(), b.data(), count, tuttiInt32, tuttiSum, other, streams[1]));
+    }
+    int expected = 1;
+    for (int i = 0; i < rounds; ++i) expected *= 3;
+    for (UserStream& stream : streams) stream.wait();
+    EXPECT_EQ(a.values<int>(), std::vector<int>(count, expected));
+    EXPECT_EQ(b.values<int>(), std::vector<int>(count, expected));
+    must(tuttiCommDestroy(other));
+  });
+}
+
+TEST_P(DeviceStreams, GroupsExchangeInAnyOrderAlsoWithTheRankItself) {
+  test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {
+    UserStream stream(0);
+    constexpr size_t count = 5000;
+    std::vector<int> mine(count, rank + 1);
+    const DeviceBuffer send(0, mine);
+    std::vector<std::unique_ptr<DeviceBuffer>> received;
+    for (int r = 0; r < 3; ++r) received.push_back(std::make_unique<DeviceBuffer>(0, count * sizeof(int)));
+    for (tuttiStream_t on : {tuttiStream_t(stream), tuttiStream_t(nullptr)}) {
+      must(tuttiGroupStart());
+      for (int r = 0; r < 3; ++r) must(tuttiRecv(received[size_t(r)]->data(), count, tuttiInt32, r, comm, on));
+      for (int r = 2; r >= 0; --r) must(tuttiSend(send.data(), count, tuttiInt32, r, comm, on));
+      must(tuttiGroupEnd());
+      stream.wait();
+      for (int r = 0; r < 3; ++r) EXPECT_EQ(received[size_t(r)]->values<int>(), std::vector<int>(count, r + 1));
+    }
+  });
+}
+
+TEST_P(DeviceStreams, PreparedCallsRunAgainOnTheContentsOfTheMoment) {
+  test::run_threads(2, options(), [](int, tuttiComm_t comm) {
+    UserStream stream(0);
+    const DeviceBuffer buffer(0, std::vector<double>(3000, 1.0));
+    tuttiPrepared_t prepared = nullptr;
+    must(tuttiPrepareStart());
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 3000, tuttiFloat64, tuttiSum, comm, nullptr));
+    must(tuttiPrepareEnd(&prepared));
+    for (int i = 0; i < 4; ++i) {
+      must(tuttiPreparedStart(prepared, i % 2 == 0 ? tuttiStream_t(stream) : nullptr));
+      stream.wait();
+    }
+    EXPECT_EQ(buffer.values<double>(), std::vector<double>(3000, 16.0));
+    must(tuttiPreparedDestroy(prepared));
+  });
+}
+
+TEST_P(DeviceStreams, OperatorsOfTheCallersAndExactSumsAreJoinedByTheHost) {
+  test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {
+    UserStream stream(0);
+    const DeviceBuffer buffer(0, std::vector<float>(70'001, float(rank + 1)));
+    tuttiRedOp_t op;
+    const auto sum = [](const void* in, void* inout, size_t count, void*) {
+      for (size_t i = 0; i < count; ++i) static_cast<float*>(inout)[i] += static_cast<const float*>(in)[i];
+    };
+    must(tuttiRedOpCreate(&op, sum, tuttiFloat32, 1, nullptr, comm));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 70'001, tuttiFloat32, op, comm, stream));
+    stream.wait();
+    EXPECT_EQ(buffer.values<float>(), std::vector<float>(70'001, 6.0f));
+    tuttiOptions_t exact = TUTTI_OPTIONS_INITIALIZER;
+    exact.determinism = tuttiDeterminismInvariant;
+    must(tuttiAllReduceWith(buffer.data(), buffer.data(), 70'001, tuttiFloat32, tuttiAvg, comm, stream, &exact));
+    // A multiple, its scalar on the device.
+    const DeviceBuffer half(0, std::vector<float>{0.5f});
+    tuttiRedOp_t multiple;
+    must(tuttiRedOpCreatePreMulSum(&multiple, half.data(), tuttiFloat32, tuttiScalarHostMemory, comm));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 70'001, tuttiFloat32, multiple, comm, stream));
+    stream.wait();
+    EXPECT_EQ(buffer.values<float>(), std::vector<float>(70'001, 9.0f));
+    // Several vectors, which are joined before or exactly.
+    const DeviceBuffer vectors(0, std::vector<float>(2 * 1000, 0.25f)), result(0, 1000 * sizeof(float));
+    exact.inputs = 2;
+    must(tuttiAllReduceWith(vectors.data(), result.data(), 1000, tuttiFloat32, tuttiSum, comm, stream, &exact));
+    stream.wait();
+    EXPECT_EQ(result.values<float>(), std::vector<float>(1000, 1.5f));
+    const DeviceBuffer numbers(0, std::vector<int>(2 * 1000, 3)), sums(0, 1000 * sizeof(int));
+    must(tuttiAllReduceWith(numbers.data(), sums.data(), 1000, tuttiInt32, tuttiSum, comm, stream, &exact));
+    stream.wait();
+    EXPECT_EQ(sums.values<int>(), std::vector<int>(1000, 18));
+  });
+}
+
+TEST_P(DeviceStreams, HostBuffersFollowAStreamOfTheDeviceToo) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    UserStream stream(0);
+    const DeviceBuffer source(0, std::vector<int>(500, rank + 1));
+    std::vector<int> host(500), sum(500);
+    must(simulated().device(0).copy(stream.get(), host.data(), source.data(), source.bytes()));
+    must(tuttiAllReduce(host.data(), sum.data(), 500, tuttiInt32, tuttiSum, comm, stream));
+    stream.wait();
+    EXPECT_EQ(sum, std::vector<int>(500, 3));
+    // From the one kind of memory to the other.
+    const DeviceBuffer target(0, 500 * sizeof(int));
+    must(tuttiAllReduce(host.data(), target.data(), 500, tuttiInt32, tuttiSum, comm, stream));
+    stream.wait();
+    EXPECT_EQ(target.values<int>(), std::vector<int>(500, 3));
+  });
+}
+
+TEST_P(DeviceStreams, ManagedAndRegisteredMemoryAreRecognised) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    UserStream stream(0);
+    auto* const managed = static_cast<int*>(simulated().allocate_managed(0, 4000));
+    std::vector<int> registered(1000);
+    must(simulated().register_host(registered.data(), 4000));
+    std::fill_n(managed, 1000, rank + 1);
+    must(tuttiAllReduce(managed, registered.data(), 1000, tuttiInt32, tuttiSum, comm, stream));
+    stream.wait();
+    EXPECT_EQ(registered, std::vector<int>(1000, 3));
+    must(simulated().unregister_host(registered.data()));
+    must(simulated().device(0).free(managed));
+  });
+}
+
+TEST_P(DeviceStreams, WrongBuffersAndStreamsAreNamed) {
+  test::run_threads(1, options(), [](int, tuttiComm_t comm) {
+    const DeviceBuffer here(0, 64), there(1, 64);
+    UserStream stream(0), elsewhere(1);
+    const auto refused = [&](const void* send, void* recv, size_t count, tuttiStream_t on, const std::string& words,
+                             tuttiResult_t result = tuttiInvalidArgument) {
+      EXPECT_EQ(tuttiAllReduce(send, recv, count, tuttiFloat32, tuttiSum, comm, on), result);
+      EXPECT_NE(last_error().find(words), std::string::npos) << last_error();
+    };
+    must(tuttiAllReduce(here.data(), here.data(), 16, tuttiFloat32, tuttiSum, comm, stream));
+    refused(there.data(), here.data(), 16, stream, "of device 1, but this communicator uses device 0");
+    refused(here.data(), here.data(), 17, stream, "ends beyond its allocation");
+    refused(here.data(), here.data(), 16, elsewhere, "but this communicator uses device 0");
+    void* freed = nullptr;
+    must(simulated().device(0).allocate(64, &freed));
+    must(simulated().device(0).free(freed));
+    refused(freed, here.data(), 16, stream, "that was freed");
+    refused(here.data(), reinterpret_cast<void*>(uintptr_t{4096}), 16, stream, "recvbuff 0x1000");
+    int no_stream = 0;
+    refused(here.data(), here.data(), 16, reinterpret_cast<tuttiStream_t>(&no_stream), "not a live stream");
+    simulated().set_capturing(stream.get(), true);
+    refused(here.data(), here.data(), 16, stream, "captured", tuttiUnsupported);
+    simulated().set_capturing(stream.get(), false);
+    // Nothing of all this was final.
+    must(tuttiAllReduce(here.data(), here.data(), 16, tuttiFloat32, tuttiSum, comm, stream));
+    must(tuttiStreamSynchronize(stream));
+  });
+}
+
+TEST_P(DeviceStreams, NothingLeaks) {
+  const auto round = [this] {
+    test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {
+      UserStream stream(0);
+      const DeviceBuffer buffer(0, std::vector<float>(100'000, float(rank)));
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 100'000, tuttiFloat32, tuttiSum, comm, stream));
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 10, tuttiFloat32, tuttiSum, comm, stream));
+      stream.wait();
+    });
+  };
+  round();  // what belongs to the process is made
+  const SimulatedCounts before = simulated().counts();
+  round();
+  const SimulatedCounts after = simulated().counts();
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.streams, before.streams);
+  EXPECT_EQ(after.events, before.events);
+  EXPECT_EQ(after.host_blocks, before.host_blocks);
+  EXPECT_EQ(after.registrations, before.registrations);
+  EXPECT_EQ(after.imports, before.imports);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DeviceStreams, ::testing::Values(false, true),
+                         [](const auto& p) { return std::string(p.param ? "by_peers" : "by_the_host"); });
+
+}  // namespace
+}  // namespace tutti

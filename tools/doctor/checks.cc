@@ -25,6 +25,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "device/platform.h"
 #include "topology/system.h"
 #include "tools/doctor/rdma.h"
 #include "topology/tree.h"
@@ -171,6 +172,28 @@ Finding check_gpu() {
   return {"GPU", Severity::ok, found, ""};
 }
 
+// What buffers of calls may lie on. A GPU that is there and not found by Tutti is worth a remark, others are not.
+Finding check_devices() {
+  try {
+    const FoundPlatform& found = find_platform();
+    if (found.platform == nullptr)
+      return {"devices", nvidia_gpus().empty() ? Severity::ok : Severity::note,
+              fmt::format("buffers must be the host's: {}", found.why_not), ""};
+    Platform& platform = *found.platform;
+    std::string devices;
+    for (int i = 0; i < platform.count(); ++i) {
+      const DeviceInfo& info = platform.device(i).info();
+      devices += fmt::format("{}{} {} ({} MiB{})", i == 0 ? "" : ", ", i, info.name, info.memory_bytes >> 20,
+                             info.exports_memory ? "" : ", exports no memory");
+      for (int peer = 0; peer < platform.count(); ++peer)
+        if (!platform.has_peer_access(i, peer)) devices += fmt::format(", no access to {}", peer);
+    }
+    return {"devices", Severity::ok, fmt::format("{}: {}", platform.name(), devices), ""};
+  } catch (const Error& error) {
+    return {"devices", Severity::problem, error.what(), "correct or unset TUTTI_DEVICE"};
+  }
+}
+
 // A value that does not parse, as a sentence; "" where all is well.
 std::string parse_error(const Variable& variable) {
   try {
@@ -216,6 +239,7 @@ std::vector<Finding> examine() {
   for (const auto check : checks) findings.push_back(check());
   for (Finding& finding : check_rdma(this_rdma_machine())) findings.push_back(std::move(finding));
   findings.push_back(check_gpu());
+  findings.push_back(check_devices());
   for (Finding& finding : check_environment()) findings.push_back(std::move(finding));
   return findings;
 }

@@ -23,32 +23,31 @@ size_t pinned_bytes(const Plan& plan, size_t message_bytes_max) {
 
 }  // namespace
 
-void Communicator::make_device_side() {
+// For the gathering when ranks join, as hexadecimal digits.
+std::string Communicator::device_card() const {
   const FoundPlatform& found = find_platform();
   const int wanted = options_.device;
   if (wanted >= 0 && found.platform == nullptr)
     throw Error(Code::unsupported, fmt::format("device is {}, but this process has none: {}", wanted, found.why_not));
-  if (found.platform == nullptr) return;
-  Platform* const platform = found.platform;
-  if (wanted >= platform->count())
-    throw Error(Code::invalid_argument, fmt::format("device is {}, outside 0 to {} ({})", wanted, platform->count() - 1,
-                                                    platform->name()));
-  std::vector<std::span<std::byte>> slots;
-  for (const auto& transport : links_.transports) transport->slot_memory(slots);
-  device_side_ = std::make_unique<DeviceSide>(*platform, message_bytes_max_, std::move(slots), log_);
-  if (wanted >= 0) device_side_->bind(wanted);
-}
-
-// For the gathering when ranks join, as hexadecimal digits.
-std::string Communicator::device_card() const {
+  if (wanted >= 0 && wanted >= found.platform->count())
+    throw Error(Code::invalid_argument, fmt::format("device is {}, outside 0 to {} ({})", wanted,
+                                                    found.platform->count() - 1, found.platform->name()));
   DeviceCard card;
   std::memset(static_cast<void*>(&card), 0, sizeof card);  // its gaps too
   card.number = -1;
-  if (device_side_ != nullptr && options_.device >= 0)
-    card = DeviceCard::of(device_side_->platform(), options_.device, std::hash<std::string>()(boot_id()));
+  if (wanted >= 0) card = DeviceCard::of(*found.platform, wanted, std::hash<std::string>()(boot_id()));
   std::string text;
   for (const std::byte byte : std::as_bytes(std::span(&card, 1))) text += fmt::format("{:02x}", uint8_t(byte));
   return text;
+}
+
+void Communicator::make_device_side() {
+  Platform* const platform = find_platform().platform;
+  if (platform == nullptr) return;
+  std::vector<std::span<std::byte>> slots;
+  for (const auto& transport : links_.transports) transport->slot_memory(slots);
+  device_side_ = std::make_unique<DeviceSide>(*platform, message_bytes_max_, std::move(slots), log_);
+  if (options_.device >= 0) device_side_->bind(options_.device);
 }
 
 // Where every rank has named its device. All must see all others' memory, or none goes this way.
