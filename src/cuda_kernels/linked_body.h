@@ -15,19 +15,15 @@
 #pragma once
 
 #include "cuda_kernels/reduce_body.h"
-#include "schedule/chunks.h"
+#include "device/linked_call.h"
 #include "schedule/link.h"
 
 namespace tutti {
 
 // A kernel's parameters: the plan travels in them, so it is never fetched from memory.
 struct LinkedArguments {
-  std::byte* inputs[linked_ranks_max];  // of each rank; never written where it is no output
-  std::byte* outputs[linked_ranks_max];
-  std::byte* slots;         // of all ranks
+  LinkedBuffers buffers;
   uint32_t* progress;       // steps done, of each rank and channel, counted from `epoch`
-  uint64_t count;           // elements of a buffer, or of a block
-  uint64_t slot_elements;
   uint32_t epoch;
   uint32_t channels;        // blocks of each rank
   uint32_t divisor;
@@ -47,41 +43,16 @@ TUTTI_HOST_DEVICE constexpr ElementRange share(uint64_t count, uint32_t channel,
   return {first, count - first < each ? count - first : each};
 }
 
-// Where elements are in all ranks' memory.
-struct LinkedMemory {
-  const LinkedArguments& a;
-  uint32_t element_bytes;
-
-  TUTTI_HOST_DEVICE constexpr uint64_t chunk_first(uint32_t chunk) const {
-    return a.plan.blocks ? chunk * a.count : Chunks(a.count, a.plan.chunks, element_bytes).first(chunk);
-  }
-  // Of chunk `i` of those of a step.
-  TUTTI_HOST_DEVICE std::byte* at(const LinkedPlace& place, const LinkedStep& step, uint32_t i) const {
-    switch (place.kind) {
-      case LinkedPlace::input: return a.inputs[place.rank] + chunk_first(place.chunk + i) * element_bytes;
-      case LinkedPlace::output: return a.outputs[place.rank] + chunk_first(place.chunk + i) * element_bytes;
-      case LinkedPlace::own_input: return a.inputs[place.rank];
-      case LinkedPlace::own_output: return a.outputs[place.rank];
-      default: {
-        const uint64_t within = chunk_first(step.first_chunk + i) - chunk_first(step.first_chunk);
-        const uint64_t slot = uint64_t{place.rank} * a.plan.slots + place.chunk;
-        return a.slots + (slot * a.slot_elements + within) * element_bytes;
-      }
-    }
-  }
-};
-
 // The pass over a channel's share of one chunk.
 TUTTI_HOST_DEVICE inline void prepare_pass(const LinkedArguments& a, const LinkedStep& step, uint32_t i, uint32_t channel,
-                                           uint32_t element_bytes, ReduceArguments& pass) {
-  const LinkedMemory memory{a, element_bytes};
-  const uint32_t chunk = step.first_chunk + i;
-  const ElementRange range =
-      share(memory.chunk_first(chunk + 1) - memory.chunk_first(chunk), channel, a.channels, element_bytes);
+                                           ReduceArguments& pass) {
+  const LinkedBuffers& buffers = a.buffers;
+  const uint32_t element_bytes = buffers.element_bytes;
+  const ElementRange range = share(buffers.elements(a.plan, step, i), channel, a.channels, element_bytes);
   for (uint32_t k = 0; k < step.n_operands; ++k)
-    pass.inputs[k] = memory.at(step.operands[k], step, i) + range.first * element_bytes;
+    pass.inputs[k] = buffers.at(a.plan, step, step.operands[k], i) + range.first * element_bytes;
   for (uint32_t k = 0; k < step.n_outputs; ++k)
-    pass.outputs[k] = memory.at(step.outputs[k], step, i) + range.first * element_bytes;
+    pass.outputs[k] = buffers.at(a.plan, step, step.outputs[k], i) + range.first * element_bytes;
   pass.n_inputs = step.n_operands;
   pass.n_outputs = step.n_outputs;
   pass.divisor = step.finish ? a.divisor : 0;
@@ -93,7 +64,6 @@ TUTTI_HOST_DEVICE inline void prepare_pass(const LinkedArguments& a, const Linke
 
 template <class Element, class Op, class Block, class Memory>
 TUTTI_HOST_DEVICE inline void linked_body(const LinkedArguments& a, Block& block, Memory& memory) {
-  constexpr uint32_t element_bytes = sizeof(typename Element::Stored);
   const uint32_t rank = block.index / a.channels, channel = block.index % a.channels;
   const uint32_t first = a.plan.first_step[rank], beyond = a.plan.first_step[rank + 1];
   for (uint32_t s = first; s < beyond; ++s) {
@@ -101,7 +71,7 @@ TUTTI_HOST_DEVICE inline void linked_body(const LinkedArguments& a, Block& block
     for (uint32_t k = 0; k < step.n_waits; ++k)
       block.wait(a.progress + step.waits[k].rank * a.channels + channel, a.epoch + step.waits[k].steps);
     for (uint32_t i = 0; i < step.chunks; ++i) {
-      block.once([&] { prepare_pass(a, step, i, channel, element_bytes, block.pass()); });
+      block.once([&] { prepare_pass(a, step, i, channel, block.pass()); });
       block.all([&](uint32_t thread) {
         const ReduceArguments& pass = block.pass();
         const GridPosition at{0, 1, thread, block.threads};

@@ -63,21 +63,16 @@ inline LinkedLaunch plan_linked(const LinkedCall& c, uint32_t blocks_max) noexce
   LinkedArguments& a = launch.arguments;
   a.plan = *c.plan;
   uintptr_t any = c.count * element_bytes(c.type);  // a multiple of four bytes where all of them are
-  for (uint32_t r = 0; r < a.plan.ranks; ++r) {
-    a.inputs[r] = static_cast<std::byte*>(const_cast<void*>(c.inputs[r]));
-    a.outputs[r] = static_cast<std::byte*>(c.outputs[r]);
-    any |= reinterpret_cast<uintptr_t>(a.inputs[r]) | reinterpret_cast<uintptr_t>(a.outputs[r]);
-  }
+  for (uint32_t r = 0; r < a.plan.ranks; ++r)
+    any |= reinterpret_cast<uintptr_t>(c.inputs[r]) | reinterpret_cast<uintptr_t>(c.outputs[r]);
   launch.call = kernel_call(c.type, c.op, c.count, any);
   const size_t width = element_bytes(launch.call.type);
+  a.buffers = linked_buffers(c, launch.call.type, launch.call.count);
   a.progress = static_cast<uint32_t*>(c.workspace);
-  a.slots = static_cast<std::byte*>(c.workspace) + (c.workspace != nullptr ? linked_progress_bytes : 0);
-  a.count = launch.call.count;
-  a.slot_elements = linked_slot_elements(a.plan, a.count, width);
   a.epoch = c.call_number * 256;
   a.divisor = c.divisor;
   // The longest pass of a rank is over its largest chunk.
-  const uint64_t chunk = a.plan.blocks ? a.count : Chunks(a.count, a.plan.chunks, width).per_chunk();
+  const uint64_t chunk = a.plan.blocks ? launch.call.count : Chunks(launch.call.count, a.plan.chunks, width).per_chunk();
   const uint64_t wanted = (chunk * width + linked_block_bytes_min - 1) / linked_block_bytes_min;
   const uint32_t most = blocks_max / a.plan.ranks < linked_channels_max ? blocks_max / a.plan.ranks : linked_channels_max;
   a.channels = uint32_t(wanted < 1 ? 1 : wanted < most ? wanted : most < 1 ? 1 : most);

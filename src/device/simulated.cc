@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/parse_bytes.h"
+#include "device/linked_call.h"
 #include "reduce/reduce.h"
 #include "reduce/scale.h"
 
@@ -227,6 +228,29 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       const std::byte* const source = reach("input", input, count * element_bytes(type), false);
       std::byte* const target = reach("output", output, count * element_bytes(type), false);
       run(stream, [=] { tutti::scale(type, value.data(), source, target, count); });
+    });
+  }
+
+  Outcome run_linked(DeviceStream stream, const LinkedCall& asked) noexcept override {
+    return guarded([&] {
+      check_launch("run_linked");
+      if (!platform_.supports(asked.type, asked.op))
+        throw Error(Code::unsupported, fmt::format("simulated devices have no kernel of {} on {}", tutti::name(asked.op),
+                                                   tutti::name(asked.type)));
+      if (asked.count == 0) return;
+      LinkedCall call = asked;
+      const LinkedExtents extents = linked_extents(call);
+      for (uint32_t r = 0; r < call.plan->ranks; ++r) {
+        if (extents.inputs[r] > 0) call.inputs[r] = reach("an input", call.inputs[r], extents.inputs[r], false);
+        if (extents.outputs[r] > 0) call.outputs[r] = reach("an output", call.outputs[r], extents.outputs[r], false);
+      }
+      const size_t workspace = linked_workspace_bytes(*call.plan, call.type, call.count);
+      if (workspace > 0) call.workspace = reach("workspace", call.workspace, workspace, false);
+      run(stream, [call, plan = *call.plan] {
+        LinkedCall kept = call;
+        kept.plan = &plan;
+        run_linked_on_host(kept);
+      });
     });
   }
 

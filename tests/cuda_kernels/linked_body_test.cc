@@ -89,19 +89,18 @@ class Ranks {
     workspace_.assign(linked_workspace_bytes(plan, c.type, c.count) / 8 + 1, 0);
     // In place, what is but a rank's own block is that block of the other buffer.
     const Meaning& meant = meaning(c.collective);
+    call_ = {&plan, c.type, ReduceOp::sum, c.count, divisor, {}, {}, nullptr, uint32_t(random())};
     for (uint32_t r = 0; r < uint32_t(c.n); ++r) {
       const bool is_root = r == 0;
       const size_t block = c.in_place && plan.blocks ? r * c.count * width_ : 0;
-      a_.outputs[r] = outputs_[r].begin() + (meant.output_of(is_root) == Part::own ? block : 0);
-      a_.inputs[r] = (c.in_place ? outputs_ : inputs_)[r].begin() + (meant.input_of(is_root) == Part::own ? block : 0);
+      call_.outputs[r] = outputs_[r].begin() + (meant.output_of(is_root) == Part::own ? block : 0);
+      call_.inputs[r] = (c.in_place ? outputs_ : inputs_)[r].begin() + (meant.input_of(is_root) == Part::own ? block : 0);
     }
+    if (plan.waits || plan.slots > 0) call_.workspace = workspace_.data();
     // As the device does it, but for the number of channels, which is any here.
-    LinkedCall call{&plan, c.type, ReduceOp::sum, c.count, divisor, {}, {}, nullptr, uint32_t(random())};
-    if (plan.waits || plan.slots > 0) call.workspace = workspace_.data();
-    for (size_t r = 0; r < size_t(c.n); ++r) call.inputs[r] = a_.inputs[r], call.outputs[r] = a_.outputs[r];
-    a_ = plan_linked(call, 1000).arguments;
+    a_ = plan_linked(call_, 1000).arguments;
     a_.channels = c.channels;
-    if (call.workspace != nullptr) std::fill_n(a_.progress, linked_progress_bytes / 4, a_.epoch);  // of calls before
+    if (call_.workspace != nullptr) std::fill_n(a_.progress, linked_progress_bytes / 4, a_.epoch);  // of calls before
   }
 
   template <class Element, class Op>
@@ -124,20 +123,8 @@ class Ranks {
 
   // Step by step, whole chunks, by the host's functions.
   void run_steps(ReduceOp op) {
-    std::vector<uint32_t> done(size_t(c_.n));
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (uint32_t r = 0; r < uint32_t(c_.n); ++r) {
-        if (plan_.first_step[r] + done[r] == plan_.first_step[r + 1]) continue;
-        const LinkedStep& step = plan_.steps[plan_.first_step[r] + done[r]];
-        bool ready = true;
-        for (uint32_t k = 0; k < step.n_waits; ++k) ready &= done[step.waits[k].rank] >= step.waits[k].steps;
-        if (!ready) continue;
-        run_step(step, op);
-        ++done[r];
-        moved = true;
-      }
-    }
+    call_.op = op;
+    run_linked_on_host(call_);
   }
 
   std::vector<std::vector<uint8_t>> results() {
@@ -155,26 +142,12 @@ class Ranks {
   }
 
  private:
-  void run_step(const LinkedStep& step, ReduceOp op) {
-    const LinkedMemory memory{a_, uint32_t(width_)};
-    for (uint32_t i = 0; i < step.chunks; ++i) {
-      const uint32_t chunk = step.first_chunk + i;
-      const size_t count = memory.chunk_first(chunk + 1) - memory.chunk_first(chunk);
-      const void* operands[linked_places_max];
-      for (uint32_t k = 0; k < step.n_operands; ++k) operands[k] = memory.at(step.operands[k], step, i);
-      std::vector<uint8_t> result(count * width_ + 1);
-      reduce_function(c_.type, op)(result.data(), operands, step.n_operands, count, step.finish ? a_.divisor : 0,
-                                   Store::cached);
-      for (uint32_t k = 0; k < step.n_outputs; ++k)
-        if (count > 0) std::memcpy(memory.at(step.outputs[k], step, i), result.data(), count * width_);
-    }
-  }
-
   const Case c_;
   const LinkedPlan& plan_;
   const size_t width_;
   std::vector<Bytes> inputs_, outputs_;
   std::vector<uint64_t> workspace_;
+  LinkedCall call_;
   LinkedArguments a_{};
 };
 

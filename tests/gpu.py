@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""What `./dev gpu` does: on a machine with a GPU builds, runs the tests of devices on it, also under compute-sanitizer where
+that is installed, measures, and writes docs/gpu-results.md. Ends with 3 where there is no GPU, with 1 where a test failed."""
+import datetime
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build-gpu"
+RESULTS = ROOT / "docs" / "gpu-results.md"
+NO_GPU = 3
+# On a GPU: what a device computes, and how its errors read. Under the sanitizer a part of it, which is slow there.
+PROGRAMS = ["tests/cuda_kernels/device_kernels_test", "tests/cuda_kernels/cuda_platform_test"]
+SANITIZED = {"memcheck": "*", "racecheck": "*RunLinked*", "synccheck": "*RunLinked*"}
+
+
+def say(text):
+    print(f"\n== {text}", flush=True)
+
+
+def gpus():
+    """A line for each GPU: name, driver, memory. Empty where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    run = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
+                         capture_output=True, text=True)
+    return [line.strip() for line in run.stdout.splitlines() if line.strip()] if run.returncode == 0 else []
+
+
+def output_of(command, environment=None, limit_s=1800):
+    """Exit status and what was printed, which is shown too."""
+    say(" ".join(map(str, command)))
+    try:
+        run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             env=os.environ | (environment or {}), timeout=limit_s)
+    except subprocess.TimeoutExpired as late:
+        text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        return 124, f"{text}\nended after {limit_s} s"
+    print(run.stdout[-4000:], flush=True)
+    return run.returncode, run.stdout
+
+
+def last_line(text):
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+def build():
+    if not (BUILD / "build.ninja").exists():
+        status, text = output_of(["meson", "setup", str(BUILD), "-Dcuda=enabled", "-Dpython=disabled"])
+        if status:
+            sys.exit(f"gpu: meson could not configure:\n{text[-2000:]}")
+    status, _ = output_of(["ninja", "-C", str(BUILD)])
+    if status:
+        sys.exit("gpu: the build failed")
+
+
+def tests(cuda):
+    """Rows of (what, how it ended), and whether all went well."""
+    rows, well = [], True
+    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    for program in PROGRAMS:
+        status, text = output_of([BUILD / program], cuda)
+        rows.append((program, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"))
+        well &= status == 0
+    for tool, chosen in SANITIZED.items():
+        what = f"{PROGRAMS[0]} under {tool}"
+        if not sanitizer:
+            rows.append((what, "not run: compute-sanitizer is not installed"))
+            continue
+        status, text = output_of([sanitizer, "--tool", tool, "--error-exitcode", "9", BUILD / PROGRAMS[0],
+                                  f"--gtest_filter={chosen}"], cuda)
+        rows.append((what, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"))
+        well &= status == 0
+    return rows, well
+
+
+def benchmarks(cuda):
+    status, text = output_of([BUILD / "bench/micro/device-speed"], cuda)
+    return text if status == 0 else f"device-speed ended with {status}: {last_line(text)}\n", status == 0
+
+
+def main():
+    found = gpus()
+    if not found:
+        print("gpu: no GPU here: nothing was run, docs/gpu-results.md stays as it is", file=sys.stderr)
+        sys.exit(NO_GPU)
+    build()
+    cuda = {"TUTTI_DEVICE": "cuda", "TUTTI_TEST_CUDA_MODULE": str(BUILD / "src/cuda_kernels/libtutti_cuda.so")}
+    rows, tests_well = tests(cuda)
+    table, bench_well = benchmarks(cuda)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    text = ["# Results on GPUs", "", f"Written by `./dev gpu` on {datetime.date.today()}, commit {commit}.", ""]
+    text += [f"- {line}" for line in found] + ["", "## Tests", "", "| test | result |", "|---|---|"]
+    text += [f"| {what} | {how} |" for what, how in rows] + ["", "## Measurements", "", table.rstrip(), ""]
+    RESULTS.write_text("\n".join(text))
+    print(f"gpu: {RESULTS.relative_to(ROOT)} is written")
+    sys.exit(0 if tests_well and bench_well else 1)
+
+
+main()
