@@ -59,7 +59,7 @@ std::vector<std::string> sentences_of(const std::vector<std::string>& files) {
       setenv("TUTTI_SCHEDULES", files[size_t(rank)].c_str(), 1);
       tuttiUniqueId id;
       if (::read(down[0], &id, sizeof id) != ssize_t(sizeof id)) ::_exit(3);
-      const tuttiConfig_t config = test::RanksOptions().config();
+      const tuttiConfig_t config = test::RanksOptions().config(rank);
       tuttiComm_t comm = nullptr;
       const bool joined = tuttiCommInitRankConfig(&comm, n, id, rank, &config) == tuttiSuccess;
       const std::string sentence = joined ? "" : tuttiGetLastError(nullptr);
