@@ -55,7 +55,7 @@ TEST(Cpp, CommunicatorsComeFromCommunicators) {
   EXPECT_FALSE(all.split(TUTTI_SPLIT_NOCOLOR, 0).has_value());
   EXPECT_EQ(all.shrink({}).size(), 1);
   EXPECT_EQ(all.shrink_to_living().size(), 1);
-  EXPECT_THROW(all.replace(), Error);
+  EXPECT_THROW(all.replace(), tutti::Failure);
   EXPECT_THROW(all.grow(1), tutti::Failure);
 }
 
