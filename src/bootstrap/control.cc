@@ -52,7 +52,10 @@ Control::~Control() {
     // Who has the verdict stays until those who lost their way to it have found another.
     if (liveness_.has_left(rank_) || verdict() != nullptr)
       changed_.wait_until(lock, std::chrono::steady_clock::now() + std::chrono::nanoseconds(leave_wait_ns_max),
-                          [&] { return links_.empty() || (verdict() != nullptr && (liveness_.repaired() || liveness_.cut_off())); });
+                          [&] {
+                            const bool mended = liveness_.repaired() || liveness_.cut_off();
+                            return links_.empty() || (verdict() != nullptr && mended);
+                          });
     stopping_ = true;
     stop_relink();
   }

@@ -240,7 +240,8 @@ void Liveness::take_gone(std::span<const Gone> ranks, int except, TimeNs now) {
     gone_count_ += known == Manner::lives;
     dead_count_ += int(gone.manner != Manner::left) - int(known != Manner::lives);
     known = gone.manner;
-    if (dead(gone.rank) && std::ranges::find(found_dead_, gone.rank) == found_dead_.end()) found_dead_.push_back(gone.rank);
+    const bool is_news = std::ranges::find(found_dead_, gone.rank) == found_dead_.end();
+    if (dead(gone.rank) && is_news) found_dead_.push_back(gone.rank);
     lives_[size_t(gone.rank)] = false;
     expected_.erase(gone.rank);
     news.push_back(gone);
@@ -374,7 +375,8 @@ void Liveness::advance(uint32_t number, Decision& decision, std::span<const int>
   decision.turn_to(decider);
   if (decider != rank_) {
     const bool prompt = number == end_number && decider == 0;
-    if (!prompt && linked(parent) && decision.asked() && decision.have_voted(children)) send_vote(number, decision, parent);
+    const bool ready = !prompt && linked(parent) && decision.asked() && decision.have_voted(children);
+    if (ready) send_vote(number, decision, parent);
     return;
   }
   if (!decision.may_decide(lives_)) return;

@@ -74,12 +74,14 @@ tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanksList, int
     Communicator& parent = parent_of(comm, newcomm);
     if ((shrinkFlags & ~(TUTTI_SHRINK_ABORT | TUTTI_SHRINK_AGREE)) != 0)
       throw Error(Code::invalid_argument,
-                  fmt::format("shrinkFlags is {}, which is not made of TUTTI_SHRINK_ABORT and TUTTI_SHRINK_AGREE", shrinkFlags));
+                  fmt::format("shrinkFlags is {}, which is not made of TUTTI_SHRINK_ABORT and TUTTI_SHRINK_AGREE",
+                              shrinkFlags));
     const std::vector<int> excluded = checked_excluded(excludeRanksList, excludeRanksCount, parent);
     const bool agree = (shrinkFlags & TUTTI_SHRINK_AGREE) != 0;
     if (agree && !excluded.empty())
       throw Error(Code::invalid_argument,
-                  fmt::format("excludeRanksCount is {}, but with TUTTI_SHRINK_AGREE who has died or left is excluded, nobody else",
+                  fmt::format("excludeRanksCount is {}, but with TUTTI_SHRINK_AGREE who has died or left is excluded, "
+                              "nobody else",
                               excludeRanksCount));
     const CommunicatorOptions options = options_for(parent, config);
     if ((shrinkFlags & TUTTI_SHRINK_ABORT) != 0) parent.abort();

@@ -53,8 +53,8 @@ void add_deaths(Random& random, Scene& scene) {
     fault.rank = int(random.below(uint64_t(scene.n)));
     // In the same instant, while the first is being found and decided on, or some time.
     const bool soon = random.chance(0.5);
-    fault.at = random.chance(0.4) ? first_at
-                                  : (soon ? first_at : 0) + TimeNs(random.below(uint64_t{1} << random.between(8, soon ? 19 : 25)));
+    const auto later = [&] { return TimeNs(random.below(uint64_t{1} << random.between(8, soon ? 19 : 25))); };
+    fault.at = random.chance(0.4) ? first_at : (soon ? first_at : 0) + later();
     const auto same = [&](const SceneFault& other) { return other.rank == fault.rank; };
     if (std::ranges::none_of(scene.faults, same)) scene.faults.push_back(fault);
   }

@@ -163,6 +163,16 @@ class Collectives(unittest.TestCase):
                 rest.close()
         run(3, body)
 
+    def test_those_who_live_go_on_and_are_replaced(self):
+        def body(comm):
+            with self.assertRaisesRegex(tutti.InvalidUsage, "no rank gives the id"):
+                comm.replace()
+            if comm.rank != 1:
+                living = comm.shrink_to_living()
+                self.assertEqual(living.size, 2)
+                living.close()
+        run(3, body)
+
 
 class Errors(unittest.TestCase):
     def test_they_say_which_argument_and_the_rank_goes_on(self):
