@@ -76,6 +76,9 @@ class DeviceCollectives : public ::testing::TestWithParam<Setting> {
   }
 };
 
+// What is tested in fewer settings: one of each path.
+class DeviceCollectivesInDepth : public DeviceCollectives {};
+
 TEST_P(DeviceCollectives, AgreeWithTheReferenceForOneToNineRanks) {
   for (int n = 1; n <= ranks_max && !HasFailure(); ++n) {
     if (std::getenv("TUTTI_TEST_EVERYTHING") == nullptr && (GetParam().sizes >> n & 1) == 0) continue;
@@ -93,7 +96,7 @@ TEST_P(DeviceCollectives, AgreeWithTheReferenceForOneToNineRanks) {
   }
 }
 
-TEST_P(DeviceCollectives, JoinEveryTypeByEveryOperator) {
+TEST_P(DeviceCollectivesInDepth, JoinEveryTypeByEveryOperator) {
   run(3, [](int rank, tuttiComm_t comm, OnDevice* elsewhere) {
     for (const DataTypeInfo& row : data_types)
       for (size_t op = 0; op < reduce_op_names.size(); ++op)
@@ -104,7 +107,7 @@ TEST_P(DeviceCollectives, JoinEveryTypeByEveryOperator) {
   });
 }
 
-TEST_P(DeviceCollectives, MoveBuffersOfManyTiles) {
+TEST_P(DeviceCollectivesInDepth, MoveBuffersOfManyTiles) {
   const size_t count = test::sanitized ? 300'007 : 2'000'003;
   run(3, [count](int rank, tuttiComm_t comm, OnDevice* elsewhere) {
     for (const Collective kind : planned_collectives)
@@ -113,7 +116,7 @@ TEST_P(DeviceCollectives, MoveBuffersOfManyTiles) {
   });
 }
 
-TEST_P(DeviceCollectives, MoveBlocksOfUnevenSizes) {
+TEST_P(DeviceCollectivesInDepth, MoveBlocksOfUnevenSizes) {
   run(4, [](int rank, tuttiComm_t comm, OnDevice* elsewhere) {
     uint64_t seed = 7;
     for (const Collective kind : test::v_forms)
@@ -148,6 +151,9 @@ constexpr Setting settings[] = {
     {"shared_on_device_streams_over_tcp", Placement::shared, On::device_stream, "tcp", false, 1 << 5},
 };
 INSTANTIATE_TEST_SUITE_P(All, DeviceCollectives, ::testing::ValuesIn(settings),
+                         [](const auto& p) { return std::string(p.param.name); });
+INSTANTIATE_TEST_SUITE_P(Some, DeviceCollectivesInDepth,
+                         ::testing::Values(settings[0], settings[2], settings[4], settings[9]),
                          [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace
