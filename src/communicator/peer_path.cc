@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
@@ -87,6 +88,37 @@ PeerEvents::~PeerEvents() {
   for (const DeviceEvent event : {ready, first, second}) device.destroy_event(event);
 }
 
+namespace {
+
+// Of all communicators of the process. Who fails leaves at once, so that a peer's events are asked for by number.
+struct AllPeerEvents {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<PeerEvents>> by_number;
+  uint64_t last = 0;
+
+  static AllPeerEvents& of_process() {
+    static AllPeerEvents& all = *new AllPeerEvents();  // never destroyed: ranks may outlive main
+    return all;
+  }
+};
+
+}  // namespace
+
+uint64_t PeerEvents::publish(const std::shared_ptr<PeerEvents>& events) {
+  AllPeerEvents& all = AllPeerEvents::of_process();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.by_number, [](const auto& entry) { return entry.second.expired(); });
+  all.by_number[++all.last] = events;
+  return all.last;
+}
+
+std::shared_ptr<PeerEvents> PeerEvents::numbered(uint64_t number) {
+  AllPeerEvents& all = AllPeerEvents::of_process();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_number.find(number);
+  return found == all.by_number.end() ? nullptr : found->second.lock();
+}
+
 PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
     : side_(side),
       device_(*side.device()),
@@ -98,6 +130,7 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
       inputs_(cards_.size()),
       outputs_(cards_.size()),
       events_(std::make_shared<PeerEvents>(device_)),
+      events_number_(PeerEvents::publish(events_)),
       peer_events_(cards_.size()) {
   check(device_.create_stream(&stream_));
   check(device_.create_event(false, &last_));
@@ -220,7 +253,7 @@ BufferCard PeerPath::own_card() {
   card.on_device = call_.on_device;
   card.input = number_of(call_.input);
   card.output = number_of(call_.output);
-  card.events = number_of(&events_);
+  card.events = events_number_;
   if (one_process_ || !call_.on_device) return card;
   card.exported = (call_.input == nullptr || device_.export_memory(call_.input, &card.input_memory).ok()) &&
                   (call_.output == nullptr || device_.export_memory(call_.output, &card.output_memory).ok());
@@ -240,9 +273,10 @@ void PeerPath::resolve() {
       if (address == 0) return nullptr;
       return here ? reinterpret_cast<std::byte*>(address) : imported(r, memory) + memory.offset;
     };
-    // Nobody leaves before it has heard from all that they have got so far.
-    if (one_process_ && peer_events_[size_t(r)] == nullptr)
-      peer_events_[size_t(r)] = *reinterpret_cast<const std::shared_ptr<PeerEvents>*>(buffer.events);
+    std::shared_ptr<PeerEvents>& events = peer_events_[size_t(r)];
+    if (one_process_ && events == nullptr) events = PeerEvents::numbered(buffer.events);
+    if (one_process_ && events == nullptr)
+      throw Error(Code::remote_error, fmt::format("rank {} has gone in the midst of the call", r));
     inputs_[size_t(r)] = at(buffer.input, buffer.input_memory);
     outputs_[size_t(r)] = at(buffer.output, buffer.output_memory);
   }

@@ -44,7 +44,7 @@ struct BufferCard {
   uint8_t on_device = 0;
   uint8_t exported = 0;    // the handles are there
   uint64_t input = 0, output = 0;  // addresses in the rank's process
-  uint64_t events = 0;             // of its PeerEvents' shared pointer, in one process
+  uint64_t events = 0;             // the number of its PeerEvents, in one process
   ExportedMemory input_memory, output_memory;
 };
 
@@ -54,6 +54,10 @@ struct PeerEvents {
   explicit PeerEvents(Device& of);
   ~PeerEvents();
   PeerEvents(const PeerEvents&) = delete;
+  // Those of a rank of this process; null: it has gone.
+  static std::shared_ptr<PeerEvents> numbered(uint64_t number);
+  // Lets numbered() find them as long as they live.
+  static uint64_t publish(const std::shared_ptr<PeerEvents>& events);
 
   Device& device;
   DeviceEvent ready = nullptr, first = nullptr, second = nullptr;
@@ -138,6 +142,7 @@ class PeerPath {
   std::vector<const std::byte*> inputs_;  // of each rank, as this process reaches them
   std::vector<std::byte*> outputs_;
   std::shared_ptr<PeerEvents> events_;
+  const uint64_t events_number_;
   std::vector<std::shared_ptr<PeerEvents>> peer_events_;  // of the ranks in this process, since the first call
   struct Import {
     std::byte* begin = nullptr;
