@@ -89,7 +89,9 @@ def main():
         print("gpu: no GPU here: nothing was run, docs/gpu-results.md stays as it is", file=sys.stderr)
         sys.exit(NO_GPU)
     build()
-    cuda = {"TUTTI_DEVICE": "cuda", "TUTTI_TEST_CUDA_MODULE": str(BUILD / "src/cuda_kernels/libtutti_cuda.so")}
+    # (Programs that have the library in themselves do not find the module beside it.)
+    module = BUILD / "src" / "cuda_kernels" / "libtutti_cuda.so"
+    cuda = {"TUTTI_DEVICE": "cuda", "TUTTI_TEST_CUDA_MODULE": str(module), "LD_LIBRARY_PATH": str(module.parent)}
     rows, tests_well = tests(cuda)
     table, bench_well = benchmarks(cuda)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
