@@ -40,6 +40,7 @@ TEST(Handle, ADeadOneIsToldFromALiveOneAndIsNotUsedAgainSoon) {
 TEST(Handle, InAForkItSaysThatTheParentHasTheObjectWhichIsLeftAlone) {
   struct Counted {
     int* destroyed;
+    explicit Counted(int* counter) : destroyed(counter) {}
     ~Counted() { ++*destroyed; }
   };
   struct CountedCell : Handle<Counted> {};

@@ -108,8 +108,8 @@ TEST_P(DeviceCollectivesInDepth, JoinEveryTypeByEveryOperator) {
 }
 
 TEST_P(DeviceCollectivesInDepth, MoveBuffersOfManyTiles) {
-  const size_t count = test::sanitized ? 300'007 : 2'000'003;
-  run(3, [count](int rank, tuttiComm_t comm, OnDevice* elsewhere) {
+  constexpr size_t count = test::sanitized ? 300'007 : 2'000'003;
+  run(3, [](int rank, tuttiComm_t comm, OnDevice* elsewhere) {
     for (const Collective kind : planned_collectives)
       EveryCall(3, rank, {kind, DataType::int32, ReduceOp::sum, count / (meaning(kind).blocks ? 3 : 1), 1, false})
           .run(comm, elsewhere);
