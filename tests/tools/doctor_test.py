@@ -36,7 +36,13 @@ class Doctor(unittest.TestCase):
 
     def test_every_check_reports(self):
         self.assertEqual(list(findings()), ["shared memory", "CPU time", "open files", "network", "interface choice",
-                                            "membarrier", "InfiniBand", "GPU", "environment"])
+                                            "membarrier", "InfiniBand", "GPU", "devices", "environment"])
+
+    def test_devices_are_those_that_were_asked_for(self):
+        self.assertIn("simulated", findings(TUTTI_DEVICE="simulated:2")["devices"]["sentence"])
+        wrong = findings(TUTTI_DEVICE="nosuch")["devices"]
+        self.assertEqual(wrong["severity"], "problem")
+        self.assertIn("nosuch", wrong["sentence"])
 
     def test_an_unknown_variable_is_a_problem_with_its_neighbour(self):
         found = findings(TUTTI_TIMEOUT="5")["environment"]
