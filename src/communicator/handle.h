@@ -33,9 +33,9 @@ struct Handle {
   bool is_of_parent() const noexcept { return mark.load(std::memory_order_acquire) == of_parent; }
 };
 
-// The cells of one type; Cell is derived from Handle<T>. Cells are used again oldest first, and only when many others lie idle, so that a stale handle
-// stays recognisable for long. This is the one kind of object that belongs to no communicator: what remembers that a
-// communicator is gone must outlive it. Thread-safe.
+// The cells of one type; Cell is derived from Handle<T>. Cells are used again oldest first, and only when many others lie
+// idle, so that a stale handle stays recognisable for long. This is the one kind of object that belongs to no
+// communicator: what remembers that a communicator is gone must outlive it. Thread-safe.
 template <class T, class Cell>
 class HandleStore {
  public:

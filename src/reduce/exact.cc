@@ -311,12 +311,13 @@ HWY_INLINE void sum_vector(D d, const ExactCall& call, size_t i, uint8_t* to) {
       add_plainly<Sum>(d, call, i, sum, bad);
     } else {
       add_once<Sum>(d, call, i, sum, bad);
-      if (HWY_LIKELY(all_good(d, bad))) {
-      } else if (call.n_inputs == 2) {  // `bad` is what the one addition lacks: all of that, unless it is NaN
-        sum = towards_odd(d, sum, bad);
-        bad = hn::IfThenZeroElse(hn::Eq(bad, bad), bad);
-      } else {
-        add_again<Sum>(d, call, i, sum, bad);
+      if (HWY_UNLIKELY(!all_good(d, bad))) {
+        if (call.n_inputs == 2) {  // `bad` is what the one addition lacks: all of that, unless it is NaN
+          sum = towards_odd(d, sum, bad);
+          bad = hn::IfThenZeroElse(hn::Eq(bad, bad), bad);
+        } else {
+          add_again<Sum>(d, call, i, sum, bad);
+        }
       }
     }
     sum = Sum::divided(d, sum, call, bad);
