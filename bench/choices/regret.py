@@ -3,9 +3,11 @@
 
 For every collective, size and number of ranks, each algorithm is forced in turn (TUTTI_ALGO), round after round, so that
 a change of the machine's mood meets all of them. Each round measures calls that follow each other and may overlap, as
-nccl-tests does, and calls apart, as OSU's benchmarks do; an algorithm's time is the mean of both, each its least over the
-rounds: a chain hands on many small messages fast, and one of them slowly. The regret of a choice is time of the chosen /
-time of the fastest - 1. Ranks are processes here (--over shm or tcp), or each on a host of its
+nccl-tests does, and calls apart, as OSU's benchmarks do; an algorithm's time is the mean of both, each its least over
+rounds: a chain hands on many small messages fast, and one of them slowly. Which algorithm is the fastest is found in every
+other round, and how much faster it is than the chosen one in the rounds between: of ten that take equally long, one is
+always lucky, and luck is no speed. Both halves take their turn at finding, and the regret of a choice is the mean of both
+halves' time of the chosen / time of the fastest - 1. Ranks are processes here (--over shm or tcp), or each on a host of its
 own: a network namespace whose way out is limited (--over hosts --rate 1gbit). Prints a Markdown table and a summary."""
 import argparse
 import datetime
@@ -35,10 +37,13 @@ def parse_arguments():
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--collectives", default="", help="comma list; all that have a choice where empty")
     parser.add_argument("--sizes", default="8,512,8K,64K,512K,4M,32M")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6, help="an even number")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that one run may take")
     parser.add_argument("--json", type=pathlib.Path, help="write all times")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.rounds < 2 or options.rounds % 2 != 0:
+        parser.error(f"--rounds {options.rounds}: must be even, and at least 2")
+    return options
 
 
 def say(text):
@@ -106,8 +111,23 @@ class Runner:
         return {row["size_bytes"]: (row["algorithm"], row["out_of_place"]["time_us"]) for row in rows}
 
 
+def least_of(rounds, groups):
+    """{algorithm: µs}: the mean of both ways to call, of the least over these rounds. rounds: a slice; groups: {algorithm:
+    the times, following and apart, of each that is the same schedule}."""
+    return {name: statistics.mean(min(time for twin in twins for time in twin[way][rounds]) for way in (0, 1))
+            for name, twins in groups.items()}
+
+
+def judge(groups, chosen):
+    """(fastest over all rounds, its and the chosen one's least over all rounds, regret)"""
+    halves = least_of(slice(0, None, 2), groups), least_of(slice(1, None, 2), groups)
+    regrets = [judging[chosen] / judging[min(finding, key=finding.get)] - 1 for finding, judging in (halves, halves[::-1])]
+    least = least_of(slice(None), groups)
+    return min(least, key=least.get), least, statistics.mean(regrets)
+
+
 def measure(runner, collective, algorithms):
-    """[{size, chosen, fastest, times: {algorithm: µs}}]"""
+    """[{size, chosen, fastest, regret, times_us: {algorithm: µs}, rounds_us: {algorithm: (following, apart)}}]"""
     chosen = {size: name for size, (name, _) in runner.times(collective, None).items()}
     times = {size: {} for size in chosen}  # then by algorithm: those that follow each other, and those apart
     for _ in range(runner.options.rounds):
@@ -121,13 +141,11 @@ def measure(runner, collective, algorithms):
     results = []
     for size, by_algorithm in times.items():
         texts = whole if size < PIPELINED_FROM else pieces
-        least = {}
-        for name in by_algorithm:
-            twins = [other for other in by_algorithm if texts[other] == texts[name]]
-            least[name] = statistics.mean(min(min(by_algorithm[twin][apart]) for twin in twins) for apart in (0, 1))
-        fastest = min(least, key=least.get)
+        groups = {name: [by_algorithm[other] for other in by_algorithm if texts[other] == texts[name]]
+                  for name in by_algorithm}
+        fastest, least, regret = judge(groups, chosen[size])
         results.append({"collective": collective, "ranks": runner.ranks, "size": size, "chosen": chosen[size],
-                        "fastest": fastest, "regret": least[chosen[size]] / least[fastest] - 1, "times_us": least})
+                        "fastest": fastest, "regret": regret, "times_us": least, "rounds_us": by_algorithm})
     return results
 
 
