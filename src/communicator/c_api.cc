@@ -311,7 +311,8 @@ tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream) {
 
 tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
   return at_the_border([&] {
-    const CallStream which = stream == nullptr ? CallStream{&stream_of(stream)} : call_stream(stream);
+    check_not_null("stream", stream);
+    const CallStream which = call_stream(stream);
     const Outcome outcome = which.is_device() ? process_platform()->device(which.device_number).wait_stream(which.device)
                                               : which.host->synchronize();
     return report(outcome.code, outcome.sentence);
