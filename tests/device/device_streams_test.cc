@@ -42,8 +42,8 @@ class DeviceStreams : public ::testing::TestWithParam<bool> {
 TEST_P(DeviceStreams, CallsReturnAtOnceAndComeAfterWhatIsOnTheStream) {
   void* pinned = nullptr;
   must(simulated().allocate_host(4096, &pinned));
-  auto* const flag = static_cast<uint32_t*>(pinned);
-  test::run_threads(2, options(), [&](int, tuttiComm_t comm) {
+  test::run_threads(2, options(), [&](int rank, tuttiComm_t comm) {
+    uint32_t* const flag = static_cast<uint32_t*>(pinned) + rank;  // its own: nobody else may let its stream go on
     UserStream stream(0);
     const std::vector<float> late(1000, 2.0f);
     const DeviceBuffer buffer(0, std::vector<float>(1000, 1.0f));
