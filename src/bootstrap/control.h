@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -14,7 +13,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +21,8 @@
 #include "bootstrap/doorkeeper.h"
 #include "bootstrap/liveness.h"
 #include "bootstrap/messages.h"
+#include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 #include "bootstrap/wire.h"
 
 namespace tutti {
@@ -64,7 +64,7 @@ class Control {
   void after_fork(bool in_child) noexcept;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = Condition::Lock;
   // An all_gather under way at the root.
   struct Round {
     TimeNs first_ns = 0;
@@ -80,7 +80,7 @@ class Control {
   struct Relink {
     std::shared_ptr<std::atomic<bool>> stop;
     bool probes = false;  // asks only whether somebody is there
-    std::thread thread;
+    Thread thread;
   };
 
   // The control thread's loop and its parts; all but run() and sleep() hold the mutex.
@@ -97,7 +97,7 @@ class Control {
   void part(int peer);
   void serve_partings(TimeNs now);
   void publish();
-  void kick() noexcept;
+  void kick() noexcept { ring(wakeup_); }
   void relink(int peer);
   void probe(int peer);
   void start_dial(int peer, Purpose purpose);
@@ -119,6 +119,7 @@ class Control {
   const int size_;
   const Secret secret_;
   const BootstrapOptions options_;
+  System* const system_;
   const Log log_;
   const int parent_;
   const std::vector<int> children_;
@@ -126,7 +127,7 @@ class Control {
   uint16_t port_ = 0;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // any of what is below
+  Condition changed_;  // any of what is below
   Doorkeeper doorkeeper_;
   Liveness liveness_;
   std::atomic<const Verdict*> verdict_{nullptr};
@@ -147,7 +148,7 @@ class Control {
   std::map<uint64_t, std::vector<Bytes>> results_;    // not yet fetched
   std::vector<Relink> relinks_;
   int unknown_parent_ = -1;  // to be dialled as soon as its addresses are known
-  std::thread thread_;
+  Thread thread_;
 };
 
 // "within 2.5 s"

@@ -1,23 +1,17 @@
 // What travels over the control tree during set-up: all_gather (parts go up, the whole comes down), and the waits for
 // links and data connections.
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "bootstrap/control.h"
-#include "bootstrap/sockets.h"
 
 namespace tutti {
 namespace {
 
 // The root times an all_gather and names who is missing; the others wait a little longer to hear it.
 constexpr TimeNs grace_ns = 2 * ns_per_s;
-
-std::chrono::steady_clock::time_point time_point(TimeNs ns) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
-}
 
 }  // namespace
 
@@ -41,7 +35,7 @@ void Control::wait_linked(TimeNs deadline) {
       if (!links_.contains(child)) missing.push_back(child);
     return missing.empty() || verdict() != nullptr || doorkeeper_.accept_error() != 0;
   };
-  const bool in_time = changed_.wait_until(lock, time_point(deadline), look);
+  const bool in_time = changed_.wait_until(lock, deadline, look);
   throw_verdict();
   if (missing.empty()) return;
   throw_accept_error();
@@ -60,7 +54,7 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
   throw_verdict();
   const uint64_t sequence = sequence_++;
   if (parent_ < 0) {
-    contribute(sequence, rank_, mine, now_ns());
+    contribute(sequence, rank_, mine, now_ns(system_));
     perform();
   } else {
     ByteWriter writer;
@@ -71,7 +65,7 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
   }
   kick();
   const auto here = [&] { return results_.contains(sequence) || verdict() != nullptr || parent_gone(); };
-  changed_.wait_until(lock, time_point(deadline + grace_ns), here);
+  changed_.wait_until(lock, deadline + grace_ns, here);
   if (const auto found = results_.find(sequence); found != results_.end()) {
     std::vector<Bytes> parts = std::move(found->second);
     results_.erase(found);
@@ -107,7 +101,7 @@ void Control::finish_round(uint64_t sequence, Round& round) {
     liveness_.fail({Code::invalid_argument, rank_,
                     fmt::format("an all_gather of {} ranks has {} bytes, whose limit is {}", size_, total,
                                 frame_bytes_max)},
-                   now_ns());
+                   now_ns(system_));
     return;
   }
   ByteWriter writer;
@@ -158,11 +152,11 @@ void Control::check_rounds(TimeNs now) {
 
 Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) {
   Lock lock(mutex_);
-  liveness_.take_part(number, std::move(wish), now_ns());
+  liveness_.take_part(number, std::move(wish), now_ns(system_));
   perform();
   kick();
   for (std::optional<Ballot> ballot;;) {
-    const bool in_time = changed_.wait_until(lock, time_point(deadline), [&] {
+    const bool in_time = changed_.wait_until(lock, deadline, [&] {
       ballot = liveness_.ballot(number);
       return liveness_.decided(number) != nullptr || ballot;
     });
@@ -173,7 +167,7 @@ Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::fu
     lock.lock();
     // Where somebody has died meanwhile, it is made anew.
     const std::optional<Ballot> again = liveness_.ballot(number);
-    if (again && again->members == ballot->members) liveness_.decide(number, std::move(value), now_ns());
+    if (again && again->members == ballot->members) liveness_.decide(number, std::move(value), now_ns(system_));
     perform();
     kick();
   }
@@ -186,7 +180,7 @@ Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::fu
 Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline, bool although_failed) {
   Lock lock(mutex_);
   const auto found = [&] { return parked_.find({peer, tag}); };
-  changed_.wait_until(lock, time_point(deadline), [&] {
+  changed_.wait_until(lock, deadline, [&] {
     return found() != parked_.end() || (verdict() != nullptr && !although_failed) || doorkeeper_.accept_error() != 0;
   });
   const auto entry = found();
