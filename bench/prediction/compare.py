@@ -4,7 +4,8 @@
 Ranks are processes, each on a host of its own: a network namespace whose way out is limited (tbf) to --rate. Each algorithm
 is forced in turn (TUTTI_ALGO), and tutti-perf takes the mean of calls that follow each other, out of place and in place, after
 as many calls that are not timed: by then the limiter's bucket is empty. Every case is measured in several rounds, a round of
-all cases after the other, and its median counts: what disturbs a machine of few cores lasts longer than one case.
+all cases after the other, and its median counts. What was measured while other programs of this machine used more than
+--foreign of a core is thrown away and measured again.
 
 The fabric that tutti-sim is given has the links as they were made, this machine's cores, and what a message costs the ranks,
 which depends on how crowded the cores are: it is taken, for each number of ranks, from one measurement, the first algorithm's
@@ -19,6 +20,7 @@ import datetime
 import json
 import os
 import pathlib
+import resource
 import secrets
 import statistics
 import subprocess
@@ -37,7 +39,7 @@ ALGORITHMS = {
     "all_reduce": ["recursive_doubling", "ring", "two_shot", "halving_doubling"],
     "all_gather": ["circulant", "ring"],
     "reduce_scatter": ["circulant", "ring"],
-    "broadcast": ["binomial", "double_tree/4"],
+    "broadcast": ["binomial", "double_tree"],
 }
 # Up to which size, how many calls are timed; as many come before them.
 CALLS = [(64 << 10, 200), (1 << 20, 12), (16 << 20, 2), (1 << 62, 1)]
@@ -53,6 +55,7 @@ def parse_arguments():
     parser.add_argument("--sizes", default="1024,16384,262144,4194304,67108864", help="in bytes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1e9, help="of measuring, at most")
+    parser.add_argument("--foreign", type=float, default=0.05, help="of a core, that other programs may use meanwhile")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="that all ranks share")
     parser.add_argument("--measured", type=pathlib.Path, help="where what was measured is kept")
     return parser.parse_args()
@@ -60,6 +63,22 @@ def parse_arguments():
 
 def calls_of(size):
     return next(calls for limit, calls in CALLS if size <= limit)
+
+
+class OtherPrograms:
+    """How much of a core programs other than those started here use."""
+
+    def __init__(self):
+        self.time, self.used = time.monotonic(), self.used_by_others()
+
+    @staticmethod
+    def used_by_others():
+        user, nice, system = map(int, pathlib.Path("/proc/stat").read_text().split()[1:4])
+        ours = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return (user + nice + system) / os.sysconf("SC_CLK_TCK") - ours
+
+    def share(self):
+        return (self.used_by_others() - self.used) / (time.monotonic() - self.time)
 
 
 class Launch:
@@ -112,16 +131,25 @@ def measure(options, times):
     end = time.monotonic() + options.seconds
     done = lambda one: min(len(times.get(one.key(size), [])) for size in one.sizes)  # noqa: E731
     with contextlib.ExitStack() as stack:
-        hosts = stack.enter_context(namespaces.Hosts(max(map(int, options.ranks.split(","))), rate=f"{options.rate}mbit"))
+        hosts = stack.enter_context(namespaces.Hosts(max(map(int, options.ranks.split(","))), rate=f"{options.rate}mbit",
+                                                     congestion_control="reno"))
         for round_number in range(options.rounds):
             for one in launches(options):
                 if time.monotonic() >= end:
                     return
                 if done(one) > 2 * round_number:
                     continue
-                for key, us in one.measure(options, hosts).items():
+                share = 1.0
+                while share > options.foreign and time.monotonic() < end:
+                    others = OtherPrograms()
+                    seen = one.measure(options, hosts)
+                    share = others.share()
+                    print(f"others: {100 * share:.0f} % of a core", *(f"{key}: {us[0]:.1f} us" for key, us in seen.items()),
+                          sep="\n  ", file=sys.stderr, flush=True)
+                if share > options.foreign:
+                    return
+                for key, us in seen.items():
                     times.setdefault(key, []).extend(us)
-                    print(f"{key}: {min(us):.1f} us", file=sys.stderr, flush=True)
                 if options.measured:
                     options.measured.write_text(json.dumps(times, indent=1))
 

@@ -31,11 +31,11 @@ struct ProcessesOptions {
 // What goes wrong on purpose below the control plane, to see whether it is found.
 enum class ProcessMistake : uint8_t {
   none,
-  end_misrouted,   // another connection of a process is told of an end
-  wake_up_lost,    // a thread that is about to wait for a condition misses that it has come
-  bytes_reordered, // what is sent later overtakes
-  accept_shared,   // a connection is accepted twice: both ends of the wrong one speak
-  descriptor_leaked // closed, but not given back
+  end_misrouted,    // another connection of a process is told of an end
+  wake_up_lost,     // who has just begun to wait for a condition misses that it has come
+  bytes_reordered,  // what is sent later overtakes
+  refusal_lost,     // who connects where nobody listens is not told
+  descriptor_kept   // closed, but not given back
 };
 
 class Processes {
@@ -193,6 +193,7 @@ class SimulatedProcess final : public System {
   std::map<uint64_t, Thread> threads_;
   uint64_t last_thread_ = 0;
   uint64_t current_ = 0;  // 0: none
+  uint32_t looks_ = 0;
   size_t messages_sent_ = 0, messages_received_ = 0;
   size_t read_by_others_max_ = 0;
 };
