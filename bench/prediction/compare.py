@@ -2,14 +2,14 @@
 """How far tutti-sim's forecasts are from what is measured on links whose speed is known.
 
 Ranks are processes, each on a host of its own: a network namespace whose way out is limited (tbf) to --rate. Each algorithm
-is forced in turn (TUTTI_ALGO), and tutti-perf takes the mean of calls that follow each other, out of place and in place, after
-as many calls that are not timed: by then the limiter's bucket is empty. Every case is measured in several rounds, a round of
+is forced in turn (TUTTI_ALGO), and tutti-perf takes the mean of calls that follow each other, out of place and in place. Small
+ones come after as many that are not timed: by then the limiter's bucket is empty. Every case is measured in several rounds, a round of
 all cases after the other, and its median counts. What was measured while other programs of this machine used more than
---foreign of a core is thrown away and measured again.
+--foreign of a core is thrown away and measured again; with --real-time they cannot disturb, as ranks go first.
 
 The fabric that tutti-sim is given has the links as they were made, this machine's cores, and what a message costs the ranks,
-which depends on how crowded the cores are: it is taken, for each number of ranks, from one measurement, the first algorithm's
-smallest size. Nothing else is fitted. Prints a Markdown table of all cases, and the median and the 95th percentile of the
+which depends on how crowded the cores are: it is taken, for each number of ranks, from one measurement, the ring's smallest
+size, whose messages are the most and the smallest. Nothing else is fitted. Prints a Markdown table of all cases, and the median and the 95th percentile of the
 error, |forecast / measured - 1|, over the others.
 
 With --measured, what was measured is kept in a file after each launch, and --seconds ends this run after so long: the next
@@ -36,13 +36,13 @@ PORT = 29750
 BURST = 128 * 1000  # bytes, as namespaces.py tells tbf
 PAYLOAD = 1448 / 1514  # of a full packet, which tbf counts with its headers
 ALGORITHMS = {
-    "all_reduce": ["recursive_doubling", "ring", "two_shot", "halving_doubling"],
+    "all_reduce": ["ring", "recursive_doubling", "two_shot", "halving_doubling"],
     "all_gather": ["circulant", "ring"],
     "reduce_scatter": ["circulant", "ring"],
     "broadcast": ["binomial", "double_tree"],
 }
-# Up to which size, how many calls are timed; as many come before them.
-CALLS = [(64 << 10, 200), (1 << 20, 12), (16 << 20, 2), (1 << 62, 1)]
+# Up to which size: timed calls, calls before them, and rounds.
+CALLS = [(64 << 10, 200, 200, 3), (1 << 20, 12, 12, 3), (16 << 20, 2, 1, 1), (1 << 62, 1, 0, 1)]
 
 
 def parse_arguments():
@@ -53,16 +53,17 @@ def parse_arguments():
     parser.add_argument("--collectives", default=",".join(ALGORITHMS))
     parser.add_argument("--algorithms", help="of one collective, instead of those that are usual here")
     parser.add_argument("--sizes", default="1024,16384,262144,4194304,67108864", help="in bytes")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="at most")
     parser.add_argument("--seconds", type=float, default=1e9, help="of measuring, at most")
     parser.add_argument("--foreign", type=float, default=0.05, help="of a core, that other programs may use meanwhile")
+    parser.add_argument("--real-time", action="store_true", help="ranks go before all other programs (SCHED_RR)")
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="that all ranks share")
     parser.add_argument("--measured", type=pathlib.Path, help="where what was measured is kept")
     return parser.parse_args()
 
 
 def calls_of(size):
-    return next(calls for limit, calls in CALLS if size <= limit)
+    return next(row[1:] for row in CALLS if size <= row[0])
 
 
 class OtherPrograms:
@@ -92,11 +93,11 @@ class Launch:
 
     def measure(self, options, hosts):
         """{key: µs}; a case is missing where another algorithm had to stand in."""
-        calls = str(calls_of(self.sizes[0]))
+        calls, warm_up, _ = calls_of(self.sizes[0])
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "times.json")
-            command = [str(options.build / "bench/perf/tutti-perf"), self.collective, "--sizes",
-                       ",".join(map(str, self.sizes)), "-c", "0", "-n", calls, "-w", calls, "--json", str(file)]
+            command = [*(["chrt", "-r", "1"] if options.real_time else []), str(options.build / "bench/perf/tutti-perf"), self.collective, "--sizes",
+                       ",".join(map(str, self.sizes)), "-c", "0", "-n", str(calls), "-w", str(warm_up), "--json", str(file)]
             common = {**os.environ, "TUTTI_TRANSPORT": "tcp", "TUTTI_ALGO": self.algorithm, "LOCAL_RANK": "0",
                       "WORLD_SIZE": str(self.ranks), "MASTER_ADDR": hosts.address(0), "MASTER_PORT": str(PORT),
                       "TUTTI_JOB_KEY": secrets.token_hex(16)}
@@ -113,7 +114,7 @@ class Launch:
 
 def launches(options):
     sizes = sorted(map(int, options.sizes.split(",")))
-    groups = [[size for size in sizes if calls_of(size) == calls] for _, calls in CALLS]
+    groups = [[size for size in sizes if calls_of(size) == tuple(row[1:])] for row in CALLS]
     for ranks in map(int, options.ranks.split(",")):
         for collective in options.collectives.split(","):
             names = options.algorithms.split(",") if options.algorithms else ALGORITHMS[collective]
@@ -137,9 +138,9 @@ def measure(options, times):
             for one in launches(options):
                 if time.monotonic() >= end:
                     return
-                if done(one) > 2 * round_number:
+                if done(one) > 2 * round_number or round_number >= calls_of(one.sizes[0])[2]:
                     continue
-                share = 1.0
+                share = float("inf")
                 while share > options.foreign and time.monotonic() < end:
                     others = OtherPrograms()
                     seen = one.measure(options, hosts)
@@ -161,7 +162,7 @@ def forecast(options, case, message_us):
               f"cores={options.cores},message={message_us / 2:.3f}us,receive={message_us / 2:.3f}us")
     printed = subprocess.run(
         [options.build / "tools/sim/tutti-sim", case["collective"], "-n", str(case["ranks"]), "--size", str(case["size"]),
-         "--algorithm", case["algorithm"], "--topology", fabric, "--calls", str(max(4, 2 * calls_of(case["size"]))), "--json"],
+         "--algorithm", case["algorithm"], "--topology", fabric, "--calls", str(max(2, sum(calls_of(case["size"])[:2]))), "--json"],
         check=True, capture_output=True, text=True)
     return json.loads(printed.stdout)["algorithms"][0]["time_ns"] / 1e3
 

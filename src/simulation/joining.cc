@@ -289,7 +289,7 @@ class JoiningWorld {
     if (leads) next_id_ = decode(std::span<const char, 128>(bytes));
   }
   Key mixed_up(Key key, const Caller& caller) const {
-    if (caller.key != id_.key) key[0] ^= 0xff;
+    if (caller.seen.has(JoiningFaultKind::other_key)) key[0] ^= 0xff;
     return key;
   }
 

@@ -394,10 +394,14 @@ short SimulatedProcess::ready(const Socket& socket) {
 }
 
 int SimulatedProcess::poll(std::span<pollfd> fds, TimeNs deadline) noexcept {
+  // Another thread may close some of them meanwhile.
+  std::vector<SocketRef> sockets;
+  for (const pollfd& one : fds) sockets.push_back(find(one.fd));
   const auto look = [&] {
     int count = 0;
-    for (pollfd& one : fds) {
-      const SocketRef socket = find(one.fd);
+    for (size_t i = 0; i < fds.size(); ++i) {
+      pollfd& one = fds[i];
+      const SocketRef& socket = sockets[i];
       short events = ready(*socket);
       if (socket->on_the_way_bytes >= world_.options_.buffer_bytes && (events & POLLERR) == 0) events &= ~POLLOUT;
       one.revents = short(events & (one.events | POLLERR | POLLHUP));
@@ -410,8 +414,8 @@ int SimulatedProcess::poll(std::span<pollfd> fds, TimeNs deadline) noexcept {
   for (;;) {
     const int count = alone() ? 0 : look();
     if (count > 0 || now() >= deadline) return count;
-    for (const pollfd& one : fds) {
-      auto& watchers = find(one.fd)->watchers;
+    for (const SocketRef& socket : sockets) {
+      auto& watchers = socket->watchers;
       const auto mine = std::ranges::find(watchers, current_, [](const auto& watcher) { return watcher.first; });
       const std::pair watcher(current_, threads_.at(current_).wait);
       if (mine == watchers.end()) watchers.push_back(watcher);
