@@ -108,8 +108,9 @@ class Launch:
                 if process.returncode != 0:
                     sys.exit(f"compare: {self.algorithm} among {self.ranks} ranks failed:\n{said}")
             rows = json.loads(file.read_text())["rows"]
-        return {self.key(row["size_bytes"]): [row[half]["time_us"] for half in ("out_of_place", "in_place")]
-                for row in rows if row["algorithm"] == self.algorithm}
+        # (A size is cut to whole blocks of all ranks.)
+        return {self.key(size): [row[half]["time_us"] for half in ("out_of_place", "in_place")]
+                for size, row in zip(self.sizes, rows) if row["algorithm"] == self.algorithm}
 
 
 def launches(options):
@@ -157,12 +158,12 @@ def measure(options, times):
 
 def forecast(options, case, message_us):
     # Of a message's cost, half is the sender's and half the receiver's. What leaves a namespace is on its way at once:
-    # the links are memory, but for the queue that limits them.
-    fabric = (f"switch,link={options.rate * PAYLOAD:.3f}M,down=100G,hop=0,latency=0,buffer=2M,burst={BURST},"
+    # the links are memory, but for the queue that limits them, which takes packets in turn, whomever they are for.
+    fabric = (f"switch,link={options.rate * PAYLOAD:.3f}M,down=100G,hop=0,latency=0,buffer=2M,burst={BURST},fan_out=0,"
               f"cores={options.cores},message={message_us / 2:.3f}us,receive={message_us / 2:.3f}us")
     printed = subprocess.run(
         [options.build / "tools/sim/tutti-sim", case["collective"], "-n", str(case["ranks"]), "--size", str(case["size"]),
-         "--algorithm", case["algorithm"], "--topology", fabric, "--calls", str(max(2, sum(calls_of(case["size"])[:2]))), "--json"],
+         "--algorithm", case["algorithm"], "--topology", fabric, "--calls", str(sum(calls_of(case["size"])[:2])), "--pipeline", "1", "--json"],
         check=True, capture_output=True, text=True)
     return json.loads(printed.stdout)["algorithms"][0]["time_ns"] / 1e3
 

@@ -23,16 +23,25 @@ bool nobody_listens(DialResult::Kind kind) {
   return kind == DialResult::Kind::refused || kind == DialResult::Kind::stranger;
 }
 
+// Ranks of a part of the tree, with its root.
+size_t size_below(int rank, int size) {
+  size_t count = 0;
+  for (int64_t first = rank, last = rank; first < size; first = 2 * first + 1, last = 2 * last + 2)
+    count += size_t(std::min<int64_t>(last, size - 1) - first + 1);
+  return count;
+}
+
 }  // namespace
 
 std::string within(TimeNs ns) { return fmt::format("within {:.1f} s", double(ns) / double(ns_per_s)); }
 
 Control::Control(int rank, int size, const Secret& secret, const BootstrapOptions& options, const Log& log)
     : rank_(rank), size_(size), secret_(secret), options_(options), system_(options.system), log_(log),
-      parent_(Liveness::parent_of(rank)), children_(Liveness::children_of(rank, size)),
+      parent_(Liveness::parent_of(rank)), children_(Liveness::children_of(rank, size)), below_(size_below(rank, size)),
       wakeup_(make_event(options.system)), changed_(options.system),
       doorkeeper_(listen_everywhere(0, nullptr, options.system), secret, options.interface_names, log_),
-      liveness_(rank, size, options.silence_ns, now_ns(options.system)), members_(size_t(size)) {
+      liveness_(rank, size, options.silence_ns, now_ns(options.system)), members_(size) {
+  liveness_.set_names([this](int one) { return members_.describe(one); });
   port_ = doorkeeper_.port();
   thread_ = Thread(system_, [this] { run(); });
 }
@@ -124,7 +133,8 @@ void Control::sleep() {
     if (meeting_.valid()) fds.push_back({meeting_.fd(), POLLIN, 0});
     wake = std::min(doorkeeper_.wake_ns(now), now + liveness_.tick_interval_ns());
     for (const Parting& parting : partings_) wake = std::min(wake, parting.deadline);
-    for (const auto& [sequence, round] : rounds_) wake = std::min(wake, round.first_ns + options_.timeout_ns);
+    for (const auto& [sequence, round] : rounds_)
+      wake = std::min(wake, parent_ < 0 ? round.first_ns + options_.timeout_ns : round.next_ns);
   }
   poll_until(fds, wake, system_);
 }
@@ -199,11 +209,12 @@ void Control::take(int peer, Frame frame, TimeNs now) {
     for (const int child : children_) send(child, again);
     take_result(frame.payload);
   } else if (frame.type == FrameType::gather) {
-    if (parent_ >= 0) return send_up(make_frame(FrameType::gather, frame.payload));
     ByteReader reader(frame.payload);
     const uint64_t sequence = reader.u64();
-    const int rank = int(reader.u32());
-    contribute(sequence, rank, reader.blob(), now);
+    while (!reader.empty()) {
+      const int rank = int(reader.u32());
+      contribute(sequence, rank, reader.blob(), now);
+    }
   }
 }
 
@@ -285,22 +296,23 @@ void Control::stop_relink() {
 // their addresses: then know() comes back to it.
 void Control::relink(int peer) {
   stop_relink();
-  unknown_parent_ = members_[size_t(peer)].addresses.empty() ? peer : -1;
+  unknown_parent_ = members_.knows(peer) ? -1 : peer;
   if (unknown_parent_ >= 0) return liveness_.link_unknown(peer);
   start_dial(peer, Purpose::tree);
 }
 
 void Control::probe(int peer) {
   const auto probes = std::ranges::count_if(relinks_, [](const Relink& relink) { return relink.probes; });
-  if (probes < probes_max && !members_[size_t(peer)].addresses.empty()) start_dial(peer, Purpose::probe);
+  if (probes < probes_max && members_.knows(peer)) start_dial(peer, Purpose::probe);
 }
 
 // On a thread of its own, since trying addresses takes its time.
 void Control::start_dial(int peer, Purpose purpose) {
   auto stop = std::make_shared<std::atomic<bool>>(false);
-  const Secret secret{secret_.key, members_[size_t(peer)].identity, secret_.version};
+  const Member member = members_.at(peer);
+  const Secret secret{secret_.key, member.identity, secret_.version};
   const Hello hello{purpose, uint32_t(rank_), uint32_t(size_), 0};
-  auto body = [this, stop, secret, hello, peer, addresses = members_[size_t(peer)].addresses] {
+  auto body = [this, stop, secret, hello, peer, addresses = member.addresses] {
     for (bool again = true; again;) {
       DialOptions dialling;
       dialling.deadline = now_ns(system_) + options_.silence_ns;
@@ -345,19 +357,21 @@ void Control::relinked(int peer, Fd fd, int kind, int error_number) {
 
 // --- Calls of other threads.
 
-void Control::know(const Member& member) {
+void Control::know(int rank, std::span<const std::byte> member) {
   const Lock lock(mutex_);
-  known_count_ += members_[size_t(member.rank)].addresses.empty();
-  members_[size_t(member.rank)] = member;
-  if (known_count_ == size_t(size_)) liveness_.all_known();
-  liveness_.set_name(member.rank, member.describe());
-  if (member.rank == unknown_parent_ && liveness_.lives(member.rank) && !liveness_.linked(member.rank))
-    relink(member.rank);
+  members_.put(rank, member);
+  if (members_.complete()) liveness_.all_known();
+  if (rank == unknown_parent_ && liveness_.lives(rank) && !liveness_.linked(rank)) relink(rank);
 }
 
 Member Control::member(int rank) const {
   const Lock lock(mutex_);
-  return members_[size_t(rank)];
+  return members_.at(rank);
+}
+
+std::string Control::describe(int rank) const {
+  const Lock lock(mutex_);
+  return members_.describe(rank);
 }
 
 void Control::adopt_link(int peer, Fd fd) {

@@ -40,7 +40,8 @@ class Control {
   uint16_t port() const noexcept { return port_; }
 
   // --- Joining, on the joining thread.
-  void know(const Member& member);  // its name and addresses
+  void know(int rank, std::span<const std::byte> member);  // as encode(member) has it
+  std::string describe(int rank) const;
   Member member(int rank) const;
   void adopt_link(int peer, Fd fd);
   void adopt_meeting(FramedSocket meeting);  // its failures become this rank's verdict
@@ -65,11 +66,14 @@ class Control {
 
  private:
   using Lock = Condition::Lock;
-  // An all_gather under way at the root.
+  // An all_gather under way: parts go up the tree together, once a rank has those of all below it, and what it has of
+  // them now and then, so that the root can say who is missing.
   struct Round {
     TimeNs first_ns = 0;
-    size_t count = 0;
-    std::vector<std::optional<Bytes>> parts;
+    size_t count = 0;                         // of parts that came
+    std::vector<std::optional<Bytes>> parts;  // root only
+    Bytes waiting;                            // not yet sent up
+    TimeNs next_ns = 0, interval_ns = 0;      // when they go, though some are missing
   };
   // A link that is needed no more, until the other side has closed it too: a socket that is closed with something unread
   // takes back what was sent over it.
@@ -107,6 +111,7 @@ class Control {
   void send_up(const SharedBytes& frame);
 
   void contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now);
+  void send_waiting(uint64_t sequence, Round& round, TimeNs now);
   void finish_round(uint64_t sequence, Round& round);
   void take_result(const Bytes& payload);
   void check_rounds(TimeNs now);
@@ -123,6 +128,7 @@ class Control {
   const Log log_;
   const int parent_;
   const std::vector<int> children_;
+  const size_t below_;  // ranks of this rank's part of the tree, itself among them
   Fd wakeup_;  // an eventfd: look again
   uint16_t port_ = 0;
 
@@ -134,8 +140,7 @@ class Control {
   std::function<void()> wake_;
   bool woken_ = false;
   bool stopping_ = false;
-  std::vector<Member> members_;
-  size_t known_count_ = 0;  // of them, whose addresses are known
+  MemberTable members_;
   std::map<int, FramedSocket> links_;
   std::vector<Parting> partings_;
   bool parent_linked_ = false;      // has been, at least
@@ -144,7 +149,7 @@ class Control {
   std::map<std::pair<int, uint32_t>, std::deque<Fd>> parked_;
   size_t parked_count_ = 0;
   uint64_t sequence_ = 0;                             // all_gathers begun here
-  std::map<uint64_t, Round> rounds_;                  // root only
+  std::map<uint64_t, Round> rounds_;
   std::map<uint64_t, std::vector<Bytes>> results_;    // not yet fetched
   std::vector<Relink> relinks_;
   int unknown_parent_ = -1;  // to be dialled as soon as its addresses are known

@@ -12,6 +12,9 @@ namespace {
 
 // The root times an all_gather and names who is missing; the others wait a little longer to hear it.
 constexpr TimeNs grace_ns = 2 * ns_per_s;
+// A rank sends parts up that wait for others after so long, then after twice as long, and so on; sooner where they are many.
+constexpr TimeNs gather_interval_ns = 100 * ns_per_ms;
+constexpr size_t gather_frame_bytes = size_t{16} << 20;
 
 }  // namespace
 
@@ -53,16 +56,8 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
   Lock lock(mutex_);
   throw_verdict();
   const uint64_t sequence = sequence_++;
-  if (parent_ < 0) {
-    contribute(sequence, rank_, mine, now_ns(system_));
-    perform();
-  } else {
-    ByteWriter writer;
-    writer.u64(sequence);
-    writer.u32(uint32_t(rank_));
-    writer.blob(mine);
-    send(parent_, make_frame(FrameType::gather, writer.take()));
-  }
+  contribute(sequence, rank_, mine, now_ns(system_));
+  perform();
   kick();
   const auto here = [&] { return results_.contains(sequence) || verdict() != nullptr || parent_gone(); };
   changed_.wait_until(lock, deadline + grace_ns, here);
@@ -81,10 +76,24 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
 
 void Control::contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now) {
   if (rank < 0 || rank >= size_) throw Error(Code::remote_error, "a part of a rank that does not exist");
-  Round& round = rounds_[sequence];
-  if (round.parts.empty()) {
-    round.parts.resize(size_t(size_));
+  const auto [entry, is_new] = rounds_.try_emplace(sequence);
+  Round& round = entry->second;
+  if (is_new) {
     round.first_ns = now;
+    round.interval_ns = gather_interval_ns;
+    round.next_ns = now + round.interval_ns;
+    if (parent_ < 0) round.parts.resize(size_t(size_));
+  }
+  if (parent_ >= 0) {
+    ByteWriter writer;
+    writer.u32(uint32_t(rank));
+    writer.blob(part);
+    const Bytes one = writer.take();
+    round.waiting.insert(round.waiting.end(), one.begin(), one.end());
+    const bool whole = ++round.count == below_;
+    if (whole || round.waiting.size() >= gather_frame_bytes) send_waiting(sequence, round, now);
+    if (whole) rounds_.erase(entry);
+    return;
   }
   std::optional<Bytes>& place = round.parts[size_t(rank)];
   if (place) throw Error(Code::remote_error, fmt::format("rank {} contributes twice", rank));
@@ -92,6 +101,17 @@ void Control::contribute(uint64_t sequence, int rank, std::span<const std::byte>
   if (++round.count < size_t(size_)) return;
   finish_round(sequence, round);
   rounds_.erase(sequence);
+}
+
+void Control::send_waiting(uint64_t sequence, Round& round, TimeNs now) {
+  round.interval_ns *= 2;
+  round.next_ns = now + round.interval_ns;
+  if (round.waiting.empty()) return;
+  ByteWriter writer;
+  writer.u64(sequence);
+  writer.raw(round.waiting);
+  send_up(make_frame(FrameType::gather, writer.take()));
+  round.waiting.clear();
 }
 
 void Control::finish_round(uint64_t sequence, Round& round) {
@@ -126,8 +146,13 @@ void Control::take_result(const Bytes& payload) {
   changed_.notify_all();
 }
 
-// At the root: who is late, or has left without its part?
+// At the root: who is late, or has left without its part? Elsewhere: should those parts go that are there?
 void Control::check_rounds(TimeNs now) {
+  if (parent_ >= 0) {
+    for (auto& [sequence, round] : rounds_)
+      if (now >= round.next_ns) send_waiting(sequence, round, now);
+    return;
+  }
   for (const auto& [sequence, round] : rounds_) {
     std::vector<int> missing, left;
     for (int rank = 0; rank < size_; ++rank) {
@@ -138,7 +163,7 @@ void Control::check_rounds(TimeNs now) {
     if (!left.empty()) {
       liveness_.fail({Code::remote_error, left.front(), liveness_.name(left.front()) + " has left, others wait for it"},
                      now);
-      return;
+      return rounds_.clear();
     }
     if (now < round.first_ns + options_.timeout_ns) continue;
     std::string who = missing.size() == 1 ? liveness_.name(missing.front()) : rank_list(missing);
@@ -146,7 +171,7 @@ void Control::check_rounds(TimeNs now) {
                     fmt::format("{} of {} did not take part in set-up exchange {} {}", who, size_, sequence,
                                 within(options_.timeout_ns))},
                    now);
-    return;
+    return rounds_.clear();
   }
 }
 

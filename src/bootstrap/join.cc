@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -47,9 +49,9 @@ class Joiner {
     auto control = std::make_unique<Control>(me_.rank, me_.size, Secret{secret_.key, me_.identity, secret_.version},
                                              options_, log_);
     me_.addresses = reachable_addresses(options_.interface_names, control->port(), rank_address_max, system_);
-    control->know(me_);
+    control->know(me_.rank, encode(me_));
     FramedSocket meeting = meet();
-    for (const Member& neighbour : neighbours_) control->know(neighbour);
+    for (const Member& neighbour : neighbours_) control->know(neighbour.rank, encode(neighbour));
     control->adopt_meeting(std::move(meeting));
     try {
       link(*control);
@@ -147,7 +149,8 @@ class Joiner {
       control.adopt_link(parent, std::move(result.fd));
     }
     control.wait_linked(deadline_);
-    for (const Bytes& bytes : control.all_gather(encode(me_), deadline_)) control.know(decode_member(bytes));
+    const std::vector<Bytes> members = control.all_gather(encode(me_), deadline_);
+    for (int rank = 0; rank < me_.size; ++rank) control.know(rank, members[size_t(rank)]);
   }
 
   const JobId& id_;
@@ -164,14 +167,17 @@ class Joiner {
 class Joined final : public Bootstrap {
  public:
   Joined(int rank, int size, const JobId& id, const BootstrapOptions& options, std::unique_ptr<Control> control)
-      : rank_(rank), size_(size), key_(id.key), options_(options), control_(std::move(control)) {
-    for (int i = 0; i < size; ++i) names_.push_back(control_->member(i).describe());
-  }
+      : rank_(rank), size_(size), key_(id.key), options_(options), control_(std::move(control)) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   const Key& key() const noexcept override { return key_; }
-  const std::string& describe(int rank) const noexcept override { return names_[size_t(rank)]; }
+  const std::string& describe(int rank) const noexcept override {
+    const std::lock_guard lock(names_mutex_);
+    const auto [entry, is_new] = names_.try_emplace(rank);
+    if (is_new) entry->second = control_->describe(rank);
+    return entry->second;
+  }
 
   std::vector<Bytes> all_gather(std::span<const std::byte> mine) override {
     return control_->all_gather(mine, now_ns(options_.system) + options_.timeout_ns);
@@ -231,7 +237,8 @@ class Joined final : public Bootstrap {
   const int size_;
   const Key key_;
   const BootstrapOptions options_;
-  std::vector<std::string> names_;
+  mutable std::mutex names_mutex_;
+  mutable std::map<int, std::string> names_;  // those that were asked for
   std::unique_ptr<Control> control_;
 };
 

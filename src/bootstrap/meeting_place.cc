@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,7 +64,7 @@ class MeetingPlace {
   };
 
   bool finished(TimeNs now) const {
-    if (failure_) return now >= deadline_ || (told_ >= size_ && size_ > 0 && guests_.empty());
+    if (failure_) return now >= deadline_ || (int(told_.size()) >= size_ && size_ > 0 && guests_.empty());
     return welcomed_ && linked_ == size_;
   }
 
@@ -116,6 +117,10 @@ class MeetingPlace {
   void admit(Guest& guest) {
     if (failure_) return tell(guest);
     const Member& member = *guest.member;
+    // It had connected before all others were here, and is no reason to end their job.
+    if (welcomed_)
+      return turn_away(guest, {Code::invalid_usage, member.rank,
+                               fmt::format("{} came when all {} ranks had joined", member.describe(), size_)});
     const auto first = by_rank_.begin();
     if (first != by_rank_.end() && first->second->member->size != member.size) {
       const Member& other = *first->second->member;
@@ -168,9 +173,13 @@ class MeetingPlace {
   }
 
   void tell(Guest& guest) {
+    turn_away(guest, *failure_);
+    told_.insert(guest.member->rank);
+  }
+
+  static void turn_away(Guest& guest, const Failure& failure) {
     guest.finished = true;
-    ++told_;
-    guest.socket.queue(make_frame(FrameType::failure, encode(*failure_)));
+    guest.socket.queue(make_frame(FrameType::failure, encode(failure)));
     guest.socket.flush();
   }
 
@@ -197,7 +206,7 @@ class MeetingPlace {
   std::map<int, Guest*> by_rank_;
   int size_ = 0;  // 0: nobody has reported
   int linked_ = 0;
-  int told_ = 0;
+  std::set<int> told_;  // ranks that know of the failure: two callers may be one rank
   bool welcomed_ = false;
   std::optional<Failure> failure_;
 };

@@ -22,6 +22,9 @@ namespace {
 constexpr uint16_t agreed_port = 29500;
 // A host of its own for each rank, from 1; newcomers, second callers and strangers come after them.
 constexpr int host_of_rank(int rank) { return rank + 1; }
+constexpr int host_of_launcher = 1 << 20;
+// Of larger jobs, only that all are there is looked at: each rank has every rank's part.
+constexpr int exchanging_max = 256;
 
 Bytes part_of(int rank, int round) { return Bytes(size_t(rank % 7 + 1), std::byte(rank * 31 + round)); }
 
@@ -33,10 +36,22 @@ class JoiningWorld {
     processes_.make_mistake(scene.mistake);
     for (int rank = 0; rank < scene.n + scene.newcomers; ++rank) add_caller(rank);
     for (const JoiningFault& fault : scene.faults) prepare(fault);
+    if (scene.place_apart && !scene.agreed_port) {
+      SimulatedProcess& launcher = processes_.start(host_of_launcher);
+      launcher.start([this, &launcher] {
+        open_first_place(launcher);
+        while (!over_) launcher.sleep_until(launcher.now() + 20 * ns_per_ms);
+      });
+    }
     for (size_t caller = 0; caller < callers_.size(); ++caller) {
       Caller& one = callers_[caller];
       one.process->start([this, caller] { live(callers_[caller]); });
     }
+  }
+
+  ~JoiningWorld() {
+    // What was not given back has threads that run no more.
+    for (Caller& caller : callers_) (void)caller.grown.release(), (void)caller.bootstrap.release();
   }
 
   JoiningResult run() {
@@ -80,7 +95,7 @@ class JoiningWorld {
   }
   static ProcessesOptions options_of(const JoiningScene& scene) {
     ProcessesOptions options;
-    if (scene.n > 256) options.buffer_bytes = 16 << 20;
+    if (scene.n > exchanging_max) options.buffer_bytes = 16 << 20;
     return options;
   }
   void after(TimeNs delay, std::function<void()> action) {
@@ -116,7 +131,11 @@ class JoiningWorld {
   void prepare(const JoiningFault& fault) {
     Caller& caller = callers_[size_t(fault.rank)];
     caller.seen.faults.push_back(fault.kind);
-    const auto at_its_time = [&](auto action) { after(fault.at, action); };
+    const auto at_its_time = [&](auto action) {
+      after(fault.at, [this, action] {
+        if (!over_) action();
+      });
+    };
     SimulatedProcess* const process = caller.process;
     using Kind = JoiningFaultKind;
     switch (fault.kind) {
@@ -265,7 +284,7 @@ class JoiningWorld {
       grow(caller);
     } else {
       // The id of the next job is told by other ways than this; the wait for it is no part of joining.
-      while (!next_id_ && !over_) caller.process->sleep_until(caller.process->now() + ns_per_ms);
+      while (!next_id_ && !over_ && survives(caller) && some_may_grow()) caller.process->sleep_until(caller.process->now() + ns_per_ms);
       if (!next_id_) throw Error(Code::remote_error, "nobody grew");
     }
     caller.seen.begun_at = caller.process->now();
@@ -276,6 +295,16 @@ class JoiningWorld {
     caller.grown = Bootstrap::join(id, rank, size, options, log);
     caller.seen.joined_last = true;
     exchange(caller, *caller.grown, scene_.n + scene_.newcomers);
+  }
+
+  // For good, that is.
+  static bool has_stopped(const Caller& caller) {
+    return caller.process->state() == SimulatedProcess::State::stopped && caller.seen.has(JoiningFaultKind::stop);
+  }
+  bool some_may_grow() const {
+    return std::ranges::any_of(callers_, [](const Caller& caller) {
+      return !caller.seen.newcomer && !caller.over && !has_stopped(caller);
+    });
   }
 
   // As tuttiCommGrow: the newcomers' id is told to all.
@@ -306,15 +335,16 @@ class JoiningWorld {
       id.addresses = {address_of_first()};
       return id;
     }
-    if (opens && !first_id_) {
-      first_id_ = open_meeting_place("", deadline, &process);
-      id_.key = first_id_->key;
-    }
-    while (!first_id_ && !over_ && process.now() < deadline) process.sleep_until(process.now() + ns_per_ms);
+    if (opens && !first_id_ && !scene_.place_apart) open_first_place(process);
+    while (!first_id_ && !over_ && survives(caller) && process.now() < deadline) process.sleep_until(process.now() + ns_per_ms);
     if (!first_id_) throw Error(Code::timeout, "rank 0 did not tell where to meet");
     JobId id = *first_id_;
     if (caller.seen.has(JoiningFaultKind::other_key)) id.key[0] ^= 0xff;
     return id;
+  }
+  void open_first_place(SimulatedProcess& process) {
+    first_id_ = open_meeting_place("", process.now() + JoiningTimes::timeout_ns, &process);
+    id_.key = first_id_->key;
   }
   JobId::Address address_of_first() {
     JobId::Address address = callers_[0].process->addresses()[0];
@@ -324,6 +354,7 @@ class JoiningWorld {
 
   void exchange(Caller& caller, Bootstrap& bootstrap, int n) {
     if (bootstrap.size() != n) return note(fmt::format("rank {} joined as one of {}, not {}", caller.seen.rank, bootstrap.size(), n));
+    if (n > exchanging_max) return bootstrap.barrier();
     for (int round = 0; round < 2; ++round) {
       const std::vector<Bytes> all = bootstrap.all_gather(part_of(caller.seen.rank, round));
       bool right = all.size() == size_t(n);
@@ -348,7 +379,7 @@ class JoiningWorld {
   // All have come to an end, and those who are in one job know of its end.
   bool finished() {
     const bool all_over = std::ranges::all_of(callers_, [](const Caller& caller) {
-      return caller.over || caller.process->state() == SimulatedProcess::State::stopped;
+      return caller.over || has_stopped(caller);
     });
     if (!all_over) return false;
     if (over_since_ == 0) over_since_ = now_;

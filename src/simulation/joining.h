@@ -51,6 +51,7 @@ struct JoiningScene {
   int n = 2;
   int newcomers = 0;         // with whom those who have joined grow
   bool agreed_port = false;  // the meeting place is at a port that all know; else its address is told
+  bool place_apart = false;  // its process is no rank's, as where a launcher makes the id
   TimeNs spread_ns = 0;      // ranks come within this time
   std::vector<JoiningFault> faults;
   ProcessMistake mistake = ProcessMistake::none;

@@ -76,6 +76,8 @@ std::string wrong_with(const JoiningEnding& ending, const JoiningCaller& caller)
       return fmt::format("{} blames an innocent: {}", who, sentence);
   if (caller.verdict && caller.verdict->rank >= 0 && !is_guilty(scene, caller.verdict->rank))
     return fmt::format("{} has a verdict on an innocent: {}", who, caller.verdict->sentence);
+  // Who was told something wrong itself cannot know it.
+  if (std::ranges::any_of(caller.faults, is_harmful)) return "";
   const auto told = [&](const JoiningFault& fault) { return is_harmful(fault.kind) && tells_of(caller.sentence, fault); };
   if (std::ranges::none_of(scene.faults, told)) return fmt::format("{} does not say what went wrong: {}", who, caller.sentence);
   return "";
@@ -103,6 +105,8 @@ std::string judge(const JoiningEnding& ending) {
   constexpr size_t stranger_bytes_max = 64;
   if (ending.read_of_strangers_max >= stranger_bytes_max)
     return fmt::format("{} bytes of a stranger were read", ending.read_of_strangers_max);
+  // Those on the two sides of a cut cannot agree.
+  const bool parted = std::ranges::any_of(ending.scene.faults, [](const auto& fault) { return fault.kind == Kind::cut; });
   const JoiningCaller *ok = nullptr, *failed = nullptr, *ended = nullptr;
   for (const JoiningCaller& caller : ending.callers) {
     if (!caller.survives) continue;
@@ -111,7 +115,7 @@ std::string judge(const JoiningEnding& ending) {
     if (caller.ok) ok = &caller;
     if (!caller.ok && !caller.joined_last && innocent) failed = &caller;
     if (!caller.joined_last || !caller.verdict) continue;
-    if (ended != nullptr && ended->verdict->sentence != caller.verdict->sentence)
+    if (!parted && ended != nullptr && ended->verdict->sentence != caller.verdict->sentence)
       return fmt::format("ranks {} and {} end differently: {}; {}", ended->rank, caller.rank, ended->verdict->sentence,
                          caller.verdict->sentence);
     ended = &caller;
@@ -119,7 +123,7 @@ std::string judge(const JoiningEnding& ending) {
   if (ok != nullptr && failed != nullptr)
     return fmt::format("rank {} is through, rank {} could not join: {}", ok->rank, failed->rank, failed->sentence);
   for (const JoiningCaller& caller : ending.callers)
-    if (ended != nullptr && caller.survives && caller.joined_last && !caller.verdict)
+    if (!parted && ended != nullptr && caller.survives && caller.joined_last && !caller.verdict)
       return fmt::format("rank {} never learned that {}", caller.rank, ended->verdict->sentence);
   return "";
 }

@@ -51,6 +51,7 @@ JoiningScene joining_scene_of(uint64_t seed) {
   scene.n = int(random.between(1, random.chance(0.1) ? 24 : 9));
   scene.newcomers = random.chance(0.4) ? int(random.between(1, 3)) : 0;
   scene.agreed_port = random.chance(0.5);
+  scene.place_apart = !scene.agreed_port && random.chance(0.3);
   scene.spread_ns = random.chance(0.3) ? 0 : TimeNs(random.below(20 * ns_per_ms));
   if (scene.n + scene.newcomers == 1) scene.n = 2;
   const uint64_t faults = random.chance(0.1) ? 0 : random.chance(0.3) ? 2 : 1;
@@ -65,6 +66,7 @@ std::string to_text(const JoiningScene& scene) {
   json["n"] = scene.n;
   json["newcomers"] = scene.newcomers;
   json["agreed_port"] = scene.agreed_port;
+  if (scene.place_apart) json["place_apart"] = true;
   json["spread_ns"] = scene.spread_ns;
   if (scene.mistake != ProcessMistake::none) json["mistake"] = int(scene.mistake);
   if (scene.key_leaked) json["key_leaked"] = true;
@@ -81,6 +83,7 @@ JoiningScene parse_joining_scene(std::string_view text) {
     scene.n = json.at("n");
     scene.newcomers = json.value("newcomers", 0);
     scene.agreed_port = json.value("agreed_port", false);
+    scene.place_apart = json.value("place_apart", false);
     scene.spread_ns = json.value("spread_ns", TimeNs{0});
     scene.mistake = ProcessMistake(json.value("mistake", 0));
     scene.key_leaked = json.value("key_leaked", false);

@@ -189,7 +189,7 @@ void SimulatedProcess::block(TimeNs until) {
   Thread& thread = threads_.at(self);
   if (alone()) {
     if (until != never) own_time_ = std::max(own_time_, until);
-    resume_later(self, thread.wait, 0);
+    resume_later(self, thread.wait, turn_ns);
   } else if (until != never) {
     resume_later(self, thread.wait, std::max<TimeNs>(0, until - now()) + wake_up_delay());
   }

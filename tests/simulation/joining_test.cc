@@ -67,6 +67,27 @@ TEST_F(Joining, HoldsUnderEveryFaultOfEverySeed) {
   }
 }
 
+// Where ranks meet is one thread of one process; what it hears is counted there.
+void expect_few_messages(int n) {
+  JoiningScene scene;
+  scene.n = n;
+  scene.place_apart = true;
+  scene.spread_ns = 10 * ns_per_ms;
+  const TimeNs begun = now_ns();
+  const JoiningResult seen = play(scene);
+  EXPECT_EQ(seen.problem, "");
+  EXPECT_EQ(seen.joined, n);
+  fmt::print("{} ranks joined in {:.1f} s; messages of one rank: {:.1f} on average, {} at most; virtual time {:.1f} ms\n", n,
+             double(now_ns() - begun) / 1e9, seen.messages_mean, seen.messages_max, double(seen.ended_at) / 1e6);
+  int log2 = 0;
+  while (n >> (log2 + 1) > 0) ++log2;
+  EXPECT_LE(seen.messages_max, size_t(20 + 6 * log2));
+  EXPECT_LT(now_ns() - begun, 60 * ns_per_s);
+}
+
+TEST_F(Joining, TakesFewMessagesOfEachOfAThousandRanks) { expect_few_messages(1000); }
+TEST_F(Joining, TakesFewMessagesOfEachOfTenThousandRanks) { expect_few_messages(10'000); }
+
 TEST_F(Joining, IsTheSameEachTimeItIsPlayed) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const JoiningResult a = play(joining_scene_of(seed)), b = play(parse_joining_scene(to_text(joining_scene_of(seed))));
