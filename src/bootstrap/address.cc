@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 
 namespace tutti {
 namespace {
@@ -110,7 +111,13 @@ std::vector<InterfaceAddress> interface_addresses(const std::string& filter) {
   return found;
 }
 
-std::vector<JobId::Address> reachable_addresses(const std::string& filter, uint16_t port, size_t address_max) {
+std::vector<JobId::Address> reachable_addresses(const std::string& filter, uint16_t port, size_t address_max,
+                                                System* system) {
+  if (system != nullptr) {
+    std::vector<JobId::Address> simulated = system->addresses();
+    for (JobId::Address& address : simulated) address.port = port;
+    return simulated;
+  }
   std::vector<InterfaceAddress> rest = interface_addresses(filter);
   std::vector<JobId::Address> chosen;
   // Each turn takes the first remaining address of each interface; loopback has its turn after all others.

@@ -31,7 +31,8 @@ bool interface_allowed(std::string_view filter, std::string_view interface_name)
 // that lists the interfaces there are, where the filter leaves none; Error(system_error).
 std::vector<InterfaceAddress> interface_addresses(const std::string& filter);
 // The same with a port, at most address_max of them. Every interface has its first turn before any has its second.
-std::vector<JobId::Address> reachable_addresses(const std::string& filter, uint16_t port, size_t address_max);
+std::vector<JobId::Address> reachable_addresses(const std::string& filter, uint16_t port, size_t address_max,
+                                                System* system = nullptr);
 
 // Of a host name or a numeric address; IPv4 and IPv6. Throws Error(invalid_usage) that says why there is none.
 std::vector<JobId::Address> resolve(const std::string& host, uint16_t port);

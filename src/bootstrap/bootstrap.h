@@ -22,11 +22,13 @@
 
 namespace tutti {
 
+class System;
+
 using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 4;
+inline constexpr uint32_t protocol_version = 5;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -53,14 +55,15 @@ JobId decode(std::span<const char, 128> bytes);
 //
 // interface_names, here and below: "" for all interfaces; "eth0,ib*": those named ('*' at the end stands for anything);
 // "^docker*,virbr0": all but those named.
-JobId open_meeting_place(const std::string& interface_names, TimeNs deadline);
+JobId open_meeting_place(const std::string& interface_names, TimeNs deadline, System* system = nullptr);
 
 // As above, where address, port and key are agreed beforehand (rank 0 of an environment rendezvous). A port that
 // others hold is skipped: ports port .. port + meeting_ports - 1 are tried, by those who join as well. Listens on all
 // interfaces: `address` is how others reach this host (a name, a forwarded address), which need not be one of its own;
 // the key, not the address, keeps strangers out. Throws Error(system_error) where all those ports are held.
 inline constexpr int meeting_ports = 16;
-void open_meeting_place_at(const std::string& address, uint16_t port, const Key& key, TimeNs deadline);
+void open_meeting_place_at(const std::string& address, uint16_t port, const Key& key, TimeNs deadline,
+                           System* system = nullptr);
 // The id that others derive for it. Throws Error(invalid_usage) where `address` is no name or address of a host.
 JobId agreed_meeting_place(const std::string& address, uint16_t port, const Key& key);
 // A key from a text that the launcher gave to all ranks.
@@ -89,6 +92,7 @@ struct BootstrapOptions {
   TimeNs timeout_ns = 300 * ns_per_s;  // of each blocking call here
   TimeNs silence_ns = 10 * ns_per_s;   // a rank whose process is silent for so long is given up
   uint32_t protocol_version = tutti::protocol_version;  // another only to test how versions meet
+  System* system = nullptr;                             // null: the machine's (system.h)
 };
 
 // Most bytes that one rank gives to one all_gather.

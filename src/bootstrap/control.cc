@@ -1,8 +1,6 @@
 // The control thread: its loop, its links, its verdict.
 #include "bootstrap/control.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <exception>
@@ -11,8 +9,6 @@
 
 #include "bootstrap/address.h"
 #include "bootstrap/dial.h"
-#include "bootstrap/sockets.h"
-#include "bootstrap/threads.h"
 
 namespace tutti {
 namespace {
@@ -27,10 +23,12 @@ bool nobody_listens(DialResult::Kind kind) {
   return kind == DialResult::Kind::refused || kind == DialResult::Kind::stranger;
 }
 
-Fd make_eventfd() {
-  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.valid()) throw descriptor_error("cannot make an event descriptor", errno);
-  return fd;
+// Ranks of a part of the tree, with its root.
+size_t size_below(int rank, int size) {
+  size_t count = 0;
+  for (int64_t first = rank, last = rank; first < size; first = 2 * first + 1, last = 2 * last + 2)
+    count += size_t(std::min<int64_t>(last, size - 1) - first + 1);
+  return count;
 }
 
 }  // namespace
@@ -38,12 +36,14 @@ Fd make_eventfd() {
 std::string within(TimeNs ns) { return fmt::format("within {:.1f} s", double(ns) / double(ns_per_s)); }
 
 Control::Control(int rank, int size, const Secret& secret, const BootstrapOptions& options, const Log& log)
-    : rank_(rank), size_(size), secret_(secret), options_(options), log_(log), parent_(Liveness::parent_of(rank)),
-      children_(Liveness::children_of(rank, size)), wakeup_(make_eventfd()),
-      doorkeeper_(listen_everywhere(0, nullptr), secret, options.interface_names, log_),
-      liveness_(rank, size, options.silence_ns, now_ns()), members_(size_t(size)) {
+    : rank_(rank), size_(size), secret_(secret), options_(options), system_(options.system), log_(log),
+      parent_(Liveness::parent_of(rank)), children_(Liveness::children_of(rank, size)), below_(size_below(rank, size)),
+      wakeup_(make_event(options.system)), changed_(options.system),
+      doorkeeper_(listen_everywhere(0, nullptr, options.system), secret, options.interface_names, log_),
+      liveness_(rank, size, options.silence_ns, now_ns(options.system)), members_(size) {
+  liveness_.set_names([this](int one) { return members_.describe(one); });
   port_ = doorkeeper_.port();
-  thread_ = start_thread([this] { run(); });
+  thread_ = Thread(system_, [this] { run(); });
 }
 
 Control::~Control() {
@@ -51,11 +51,10 @@ Control::~Control() {
     Lock lock(mutex_);
     // Who has the verdict stays until those who lost their way to it have found another.
     if (liveness_.has_left(rank_) || verdict() != nullptr)
-      changed_.wait_until(lock, std::chrono::steady_clock::now() + std::chrono::nanoseconds(leave_wait_ns_max),
-                          [&] {
-                            const bool mended = liveness_.repaired() || liveness_.cut_off();
-                            return links_.empty() || (verdict() != nullptr && mended);
-                          });
+      changed_.wait_for(lock, leave_wait_ns_max, [&] {
+        const bool mended = liveness_.repaired() || liveness_.cut_off();
+        return links_.empty() || (verdict() != nullptr && mended);
+      });
     stopping_ = true;
     stop_relink();
   }
@@ -71,10 +70,10 @@ void Control::close_links() noexcept {
   try {
     while (!links_.empty()) part(links_.begin()->first);
     for (Parting& parting : partings_)
-      if (parting.socket.flush_until(parting.deadline)) parting.socket.finish_output();
+      if (parting.socket.flush_until(parting.deadline, system_)) parting.socket.finish_output();
     for (Parting& parting : partings_) {
       Frame frame;
-      while (parting.socket.receive_until(frame, parting.deadline) == FramedSocket::Received::frame) {
+      while (parting.socket.receive_until(frame, parting.deadline, system_) == FramedSocket::Received::frame) {
       }
     }
   } catch (const std::exception&) {  // out of memory: closed without a farewell
@@ -84,7 +83,7 @@ void Control::close_links() noexcept {
 void Control::part(int peer) {
   const auto link = links_.find(peer);
   if (link == links_.end()) return;
-  partings_.push_back({std::move(link->second), now_ns() + farewell_ns_max});
+  partings_.push_back({std::move(link->second), now_ns(system_) + farewell_ns_max});
   links_.erase(link);
 }
 
@@ -100,12 +99,6 @@ void Control::serve_partings(TimeNs now) {
   });
 }
 
-void Control::kick() noexcept {
-  const uint64_t one = 1;
-  while (::write(wakeup_.get(), &one, sizeof one) < 0 && errno == EINTR) {
-  }
-}
-
 // --- The loop.
 
 void Control::run() noexcept {
@@ -114,7 +107,7 @@ void Control::run() noexcept {
       sleep();
       Lock lock(mutex_);
       if (stopping_) return;
-      handle(now_ns());
+      handle(now_ns(system_));
       changed_.notify_all();
       call_wake(lock);
     } catch (const std::exception& error) {
@@ -130,7 +123,7 @@ void Control::sleep() {
   {
     const Lock lock(mutex_);
     if (stopping_) return;
-    const TimeNs now = now_ns();
+    const TimeNs now = now_ns(system_);
     fds.push_back({wakeup_.get(), POLLIN, 0});
     doorkeeper_.add_poll_fds(fds);
     for (const auto& [peer, link] : links_)
@@ -140,15 +133,14 @@ void Control::sleep() {
     if (meeting_.valid()) fds.push_back({meeting_.fd(), POLLIN, 0});
     wake = std::min(doorkeeper_.wake_ns(now), now + liveness_.tick_interval_ns());
     for (const Parting& parting : partings_) wake = std::min(wake, parting.deadline);
-    for (const auto& [sequence, round] : rounds_) wake = std::min(wake, round.first_ns + options_.timeout_ns);
+    for (const auto& [sequence, round] : rounds_)
+      wake = std::min(wake, parent_ < 0 ? round.first_ns + options_.timeout_ns : round.next_ns);
   }
-  poll_until(fds, wake);
+  poll_until(fds, wake, system_);
 }
 
 void Control::handle(TimeNs now) {
-  uint64_t count = 0;
-  if (::read(wakeup_.get(), &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
-    throw system_error("cannot read an event descriptor", errno);
+  clear(wakeup_);
   for (Doorkeeper::Guest& guest : doorkeeper_.serve(now)) let_in(std::move(guest), now);
   std::vector<int> peers;
   for (auto& [peer, link] : links_) peers.push_back(peer);
@@ -217,11 +209,12 @@ void Control::take(int peer, Frame frame, TimeNs now) {
     for (const int child : children_) send(child, again);
     take_result(frame.payload);
   } else if (frame.type == FrameType::gather) {
-    if (parent_ >= 0) return send_up(make_frame(FrameType::gather, frame.payload));
     ByteReader reader(frame.payload);
     const uint64_t sequence = reader.u64();
-    const int rank = int(reader.u32());
-    contribute(sequence, rank, reader.blob(), now);
+    while (!reader.empty()) {
+      const int rank = int(reader.u32());
+      contribute(sequence, rank, reader.blob(), now);
+    }
   }
 }
 
@@ -303,46 +296,48 @@ void Control::stop_relink() {
 // their addresses: then know() comes back to it.
 void Control::relink(int peer) {
   stop_relink();
-  unknown_parent_ = members_[size_t(peer)].addresses.empty() ? peer : -1;
+  unknown_parent_ = members_.knows(peer) ? -1 : peer;
   if (unknown_parent_ >= 0) return liveness_.link_unknown(peer);
   start_dial(peer, Purpose::tree);
 }
 
 void Control::probe(int peer) {
   const auto probes = std::ranges::count_if(relinks_, [](const Relink& relink) { return relink.probes; });
-  if (probes < probes_max && !members_[size_t(peer)].addresses.empty()) start_dial(peer, Purpose::probe);
+  if (probes < probes_max && members_.knows(peer)) start_dial(peer, Purpose::probe);
 }
 
 // On a thread of its own, since trying addresses takes its time.
 void Control::start_dial(int peer, Purpose purpose) {
   auto stop = std::make_shared<std::atomic<bool>>(false);
-  const Secret secret{secret_.key, members_[size_t(peer)].identity, secret_.version};
+  const Member member = members_.at(peer);
+  const Secret secret{secret_.key, member.identity, secret_.version};
   const Hello hello{purpose, uint32_t(rank_), uint32_t(size_), 0};
-  auto body = [this, stop, secret, hello, peer, addresses = members_[size_t(peer)].addresses] {
+  auto body = [this, stop, secret, hello, peer, addresses = member.addresses] {
     for (bool again = true; again;) {
       DialOptions dialling;
-      dialling.deadline = now_ns() + options_.silence_ns;
+      dialling.deadline = now_ns(system_) + options_.silence_ns;
       dialling.hopeless_ns = 0;
+      dialling.system = system_;
       dialling.stop = [stop] { return stop->load(std::memory_order_relaxed); };
       DialResult result = dial(addresses, secret, hello, dialling);
       Lock lock(mutex_);
       if (stop->load(std::memory_order_relaxed) || stopping_) return;
       if (hello.purpose == Purpose::tree) relinked(peer, std::move(result.fd), int(result.kind), result.error_number);
-      else if (nobody_listens(result.kind)) liveness_.link_refused(peer, now_ns());
-      else if (result.kind == DialResult::Kind::connected) liveness_.answered(peer, now_ns());
+      else if (nobody_listens(result.kind)) liveness_.link_refused(peer, now_ns(system_));
+      else if (result.kind == DialResult::Kind::connected) liveness_.answered(peer, now_ns(system_));
       perform();
       kick();
       // Who answered may end before it links.
       const auto waits_no_more = [&] { return stopping_ || !liveness_.expects(peer); };
       again = hello.purpose == Purpose::probe &&
-              !changed_.wait_for(lock, std::chrono::nanoseconds(probe_interval_ns), waits_no_more);
+              !changed_.wait_for(lock, probe_interval_ns, waits_no_more);
     }
   };
-  relinks_.push_back({stop, purpose == Purpose::probe, start_thread(std::move(body))});
+  relinks_.push_back({stop, purpose == Purpose::probe, Thread(system_, std::move(body))});
 }
 
 void Control::relinked(int peer, Fd fd, int kind, int error_number) {
-  const TimeNs now = now_ns();
+  const TimeNs now = now_ns(system_);
   switch (DialResult::Kind(kind)) {
     case DialResult::Kind::connected:
       links_[peer] = FramedSocket(std::move(fd));
@@ -362,25 +357,27 @@ void Control::relinked(int peer, Fd fd, int kind, int error_number) {
 
 // --- Calls of other threads.
 
-void Control::know(const Member& member) {
+void Control::know(int rank, std::span<const std::byte> member) {
   const Lock lock(mutex_);
-  known_count_ += members_[size_t(member.rank)].addresses.empty();
-  members_[size_t(member.rank)] = member;
-  if (known_count_ == size_t(size_)) liveness_.all_known();
-  liveness_.set_name(member.rank, member.describe());
-  if (member.rank == unknown_parent_ && liveness_.lives(member.rank) && !liveness_.linked(member.rank))
-    relink(member.rank);
+  members_.put(rank, member);
+  if (members_.complete()) liveness_.all_known();
+  if (rank == unknown_parent_ && liveness_.lives(rank) && !liveness_.linked(rank)) relink(rank);
 }
 
 Member Control::member(int rank) const {
   const Lock lock(mutex_);
-  return members_[size_t(rank)];
+  return members_.at(rank);
+}
+
+std::string Control::describe(int rank) const {
+  const Lock lock(mutex_);
+  return members_.describe(rank);
 }
 
 void Control::adopt_link(int peer, Fd fd) {
   const Lock lock(mutex_);
   links_[peer] = FramedSocket(std::move(fd));
-  liveness_.link_opened(peer, now_ns());
+  liveness_.link_opened(peer, now_ns(system_));
   perform();
   if (peer == parent_) {
     parent_linked_ = true;
@@ -406,10 +403,9 @@ void Control::finish_meeting(FrameType last_word, const Bytes& payload) {
 void Control::fail(Verdict verdict) noexcept {
   try {
     Lock lock(mutex_);
-    liveness_.fail(std::move(verdict), now_ns());
+    liveness_.fail(std::move(verdict), now_ns(system_));
     perform();
-    const auto wait = std::chrono::nanoseconds(options_.timeout_ns / 2);
-    changed_.wait_for(lock, wait, [this] { return !liveness_.waits_for_decision(); });
+    changed_.wait_for(lock, options_.timeout_ns / 2, [this] { return !liveness_.waits_for_decision(); });
     liveness_.decide_alone();
     perform();
   } catch (const std::exception& error) {
@@ -420,7 +416,7 @@ void Control::fail(Verdict verdict) noexcept {
 void Control::leave() noexcept {
   try {
     const Lock lock(mutex_);
-    liveness_.leave(now_ns());
+    liveness_.leave(now_ns(system_));
     perform();
     kick();
   } catch (const std::exception& error) {

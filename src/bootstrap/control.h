@@ -6,7 +6,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
@@ -14,7 +13,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +21,8 @@
 #include "bootstrap/doorkeeper.h"
 #include "bootstrap/liveness.h"
 #include "bootstrap/messages.h"
+#include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 #include "bootstrap/wire.h"
 
 namespace tutti {
@@ -40,7 +40,8 @@ class Control {
   uint16_t port() const noexcept { return port_; }
 
   // --- Joining, on the joining thread.
-  void know(const Member& member);  // its name and addresses
+  void know(int rank, std::span<const std::byte> member);  // as encode(member) has it
+  std::string describe(int rank) const;
   Member member(int rank) const;
   void adopt_link(int peer, Fd fd);
   void adopt_meeting(FramedSocket meeting);  // its failures become this rank's verdict
@@ -64,12 +65,15 @@ class Control {
   void after_fork(bool in_child) noexcept;
 
  private:
-  using Lock = std::unique_lock<std::mutex>;
-  // An all_gather under way at the root.
+  using Lock = Condition::Lock;
+  // An all_gather under way: parts go up the tree together, once a rank has those of all below it, and what it has of
+  // them now and then, so that the root can say who is missing.
   struct Round {
     TimeNs first_ns = 0;
-    size_t count = 0;
-    std::vector<std::optional<Bytes>> parts;
+    size_t count = 0;                         // of parts that came
+    std::vector<std::optional<Bytes>> parts;  // root only
+    Bytes waiting;                            // not yet sent up
+    TimeNs next_ns = 0, interval_ns = 0;      // when they go, though some are missing
   };
   // A link that is needed no more, until the other side has closed it too: a socket that is closed with something unread
   // takes back what was sent over it.
@@ -80,7 +84,7 @@ class Control {
   struct Relink {
     std::shared_ptr<std::atomic<bool>> stop;
     bool probes = false;  // asks only whether somebody is there
-    std::thread thread;
+    Thread thread;
   };
 
   // The control thread's loop and its parts; all but run() and sleep() hold the mutex.
@@ -97,7 +101,7 @@ class Control {
   void part(int peer);
   void serve_partings(TimeNs now);
   void publish();
-  void kick() noexcept;
+  void kick() noexcept { ring(wakeup_); }
   void relink(int peer);
   void probe(int peer);
   void start_dial(int peer, Purpose purpose);
@@ -107,6 +111,7 @@ class Control {
   void send_up(const SharedBytes& frame);
 
   void contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now);
+  void send_waiting(uint64_t sequence, Round& round, TimeNs now);
   void finish_round(uint64_t sequence, Round& round);
   void take_result(const Bytes& payload);
   void check_rounds(TimeNs now);
@@ -119,22 +124,23 @@ class Control {
   const int size_;
   const Secret secret_;
   const BootstrapOptions options_;
+  System* const system_;
   const Log log_;
   const int parent_;
   const std::vector<int> children_;
+  const size_t below_;  // ranks of this rank's part of the tree, itself among them
   Fd wakeup_;  // an eventfd: look again
   uint16_t port_ = 0;
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;  // any of what is below
+  Condition changed_;  // any of what is below
   Doorkeeper doorkeeper_;
   Liveness liveness_;
   std::atomic<const Verdict*> verdict_{nullptr};
   std::function<void()> wake_;
   bool woken_ = false;
   bool stopping_ = false;
-  std::vector<Member> members_;
-  size_t known_count_ = 0;  // of them, whose addresses are known
+  MemberTable members_;
   std::map<int, FramedSocket> links_;
   std::vector<Parting> partings_;
   bool parent_linked_ = false;      // has been, at least
@@ -143,11 +149,11 @@ class Control {
   std::map<std::pair<int, uint32_t>, std::deque<Fd>> parked_;
   size_t parked_count_ = 0;
   uint64_t sequence_ = 0;                             // all_gathers begun here
-  std::map<uint64_t, Round> rounds_;                  // root only
+  std::map<uint64_t, Round> rounds_;
   std::map<uint64_t, std::vector<Bytes>> results_;    // not yet fetched
   std::vector<Relink> relinks_;
   int unknown_parent_ = -1;  // to be dialled as soon as its addresses are known
-  std::thread thread_;
+  Thread thread_;
 };
 
 // "within 2.5 s"

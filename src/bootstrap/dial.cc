@@ -12,6 +12,7 @@
 
 #include "bootstrap/address.h"
 #include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 
 namespace tutti {
 namespace {
@@ -52,11 +53,11 @@ void fail_connect(Attempt& attempt, TimeNs now, int error) {
 }
 
 // Moves one attempt on. Returns errno where this process can make no socket at all, else 0.
-int advance(Attempt& attempt, const Secret& secret, TimeNs now) {
+int advance(Attempt& attempt, const Secret& secret, TimeNs now, System* system) {
   if (!attempt.connecting.valid() && !attempt.handshake) {
     if (now < attempt.retry_at_ns) return 0;
     int error = 0;
-    attempt.connecting = start_connect(attempt.address, &error);
+    attempt.connecting = start_connect(attempt.address, &error, system);
     attempt.since_ns = now;
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) return error;
     if (error != 0) fail_connect(attempt, now, error);
@@ -64,11 +65,11 @@ int advance(Attempt& attempt, const Secret& secret, TimeNs now) {
   }
   if (attempt.connecting.valid()) {
     pollfd ready{attempt.connecting.get(), POLLOUT, 0};
-    if (::poll(&ready, 1, 0) <= 0) {
+    if (poll_until({&ready, 1}, now, system) <= 0) {
       if (now - attempt.since_ns > connect_timeout_ns) fail_connect(attempt, now, ETIMEDOUT);
       return 0;
     }
-    if (const int error = connect_result(attempt.connecting.get()); error != 0) {
+    if (const int error = connect_result(attempt.connecting); error != 0) {
       fail_connect(attempt, now, error);
       return 0;
     }
@@ -84,24 +85,24 @@ int advance(Attempt& attempt, const Secret& secret, TimeNs now) {
   return 0;
 }
 
-void wait_for_any(std::span<const Attempt> attempts, TimeNs deadline, TimeNs now) {
+void wait_for_any(std::span<const Attempt> attempts, TimeNs deadline, TimeNs now, System* system) {
   std::vector<pollfd> fds;
   TimeNs wake = std::min(deadline, now + stop_interval_ns);
   for (const Attempt& attempt : attempts) {
     if (attempt.connecting.valid()) fds.push_back({attempt.connecting.get(), POLLOUT, 0});
-    else if (attempt.handshake) fds.push_back({attempt.handshake->fd(), attempt.handshake->events(), 0});
+    else if (attempt.handshake) fds.push_back({attempt.handshake->fd().get(), attempt.handshake->events(), 0});
     else wake = std::min(wake, attempt.retry_at_ns);
   }
-  poll_until(fds, wake);
+  poll_until(fds, wake, system);
 }
 
 // Proves itself to the listener that has proven itself. false: it was lost meanwhile.
-bool conclude(Attempt& attempt, const Hello& hello, TimeNs deadline, DialResult& result) {
+bool conclude(Attempt& attempt, const Hello& hello, const DialOptions& options, DialResult& result) {
   Handshake& handshake = *attempt.handshake;
   Handshake::State state = handshake.finish(hello);
-  while (state == Handshake::State::working && now_ns() < deadline) {
-    pollfd wait{handshake.fd(), handshake.events(), 0};
-    poll_until({&wait, 1}, deadline);
+  while (state == Handshake::State::working && now_ns(options.system) < options.deadline) {
+    pollfd wait{handshake.fd().get(), handshake.events(), 0};
+    poll_until({&wait, 1}, options.deadline, options.system);
     state = handshake.step();
   }
   result.version = handshake.other_version();
@@ -112,7 +113,7 @@ bool conclude(Attempt& attempt, const Hello& hello, TimeNs deadline, DialResult&
     result.fd = handshake.take_fd();
   }
   if (state == Handshake::State::done || state == Handshake::State::other_version) return true;
-  give_up(attempt, now_ns(), Outcome::other, "closed the connection");
+  give_up(attempt, now_ns(options.system), Outcome::other, "closed the connection");
   return false;
 }
 
@@ -134,19 +135,19 @@ bool hopeless(std::span<const Attempt> attempts) {
 
 DialResult dial(std::span<const JobId::Address> addresses, const Secret& secret, const Hello& hello,
                 const DialOptions& options) {
-  const TimeNs start = now_ns();
+  const TimeNs start = now_ns(options.system);
   std::vector<Attempt> attempts(addresses.size());
   for (size_t i = 0; i < attempts.size(); ++i) attempts[i].address = addresses[i];
   DialResult result;
-  for (TimeNs now = start;; now = now_ns()) {
+  for (TimeNs now = start;; now = now_ns(options.system)) {
     for (Attempt& attempt : attempts) {
-      result.error_number = advance(attempt, secret, now);
+      result.error_number = advance(attempt, secret, now, options.system);
       if (result.error_number != 0) {
         result.kind = DialResult::Kind::system;
         return result;
       }
       if (attempt.handshake && attempt.handshake->state() == Handshake::State::peer_proven &&
-          conclude(attempt, hello, options.deadline, result))
+          conclude(attempt, hello, options, result))
         return result;
     }
     result.detail = details(attempts);
@@ -162,7 +163,7 @@ DialResult dial(std::span<const JobId::Address> addresses, const Secret& secret,
       result.kind = DialResult::Kind::stopped;
       return result;
     }
-    wait_for_any(attempts, options.deadline, now);
+    wait_for_any(attempts, options.deadline, now, options.system);
   }
 }
 

@@ -15,6 +15,7 @@ struct DialOptions {
   // Gives up once every address has refused for so long, at once where some are a stranger's and all others refuse;
   // < 0: tries until the deadline.
   TimeNs hopeless_ns = -1;
+  System* system = nullptr;
   std::function<bool()> stop;  // looked at about every 20 ms; may be empty
 };
 

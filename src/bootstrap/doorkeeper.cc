@@ -8,6 +8,7 @@
 
 #include "bootstrap/address.h"
 #include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 
 namespace tutti {
 namespace {
@@ -30,12 +31,12 @@ const char* reason(Handshake::State state) {
 }  // namespace
 
 Doorkeeper::Doorkeeper(Fd listener, const Secret& secret, const std::string& interface_names, const Log& log)
-    : listener_(std::move(listener)), secret_(secret), log_(log) {
+    : system_(system_of(listener)), listener_(std::move(listener)), secret_(secret), log_(log) {
   if (interface_names.empty()) return;
   for (const InterfaceAddress& entry : interface_addresses(interface_names)) allowed_.push_back(entry.address);
 }
 
-uint16_t Doorkeeper::port() const { return local_port(listener_.get()); }
+uint16_t Doorkeeper::port() const { return local_port(listener_); }
 
 bool Doorkeeper::accepting(TimeNs now) const {
   if (!listener_.valid() || now < paused_until_ns_) return false;
@@ -43,8 +44,8 @@ bool Doorkeeper::accepting(TimeNs now) const {
 }
 
 void Doorkeeper::add_poll_fds(std::vector<pollfd>& fds) const {
-  if (accepting(now_ns())) fds.push_back({listener_.get(), POLLIN, 0});
-  for (const Handshake& handshake : pending_) fds.push_back({handshake.fd(), handshake.events(), 0});
+  if (accepting(now_ns(system_))) fds.push_back({listener_.get(), POLLIN, 0});
+  for (const Handshake& handshake : pending_) fds.push_back({handshake.fd().get(), handshake.events(), 0});
 }
 
 TimeNs Doorkeeper::wake_ns(TimeNs now) const {
@@ -89,7 +90,7 @@ bool Doorkeeper::make_room(TimeNs now) {
 void Doorkeeper::accept_waiting(TimeNs now) {
   while (accepting(now) && make_room(now)) {
     int error = 0;
-    Fd fd = accept_connection(listener_.get(), &error);
+    Fd fd = accept_connection(listener_, &error);
     if (!fd.valid()) {
       if (error == EAGAIN || error == EWOULDBLOCK) return;
       accept_error_ = error;
@@ -98,7 +99,7 @@ void Doorkeeper::accept_waiting(TimeNs now) {
       return;
     }
     accept_error_ = 0;
-    const JobId::Address local = local_address(fd.get());
+    const JobId::Address local = local_address(fd);
     const bool allowed = allowed_.empty() || std::any_of(allowed_.begin(), allowed_.end(), [&](const auto& address) {
                            return same_host_address(address, local);
                          });

@@ -46,6 +46,7 @@ class Doorkeeper {
   void accept_waiting(TimeNs now);
   bool make_room(TimeNs now);
 
+  System* const system_;
   Fd listener_;
   Secret secret_;
   std::vector<JobId::Address> allowed_;  // local addresses; empty: all

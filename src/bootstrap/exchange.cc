@@ -1,23 +1,20 @@
 // What travels over the control tree during set-up: all_gather (parts go up, the whole comes down), and the waits for
 // links and data connections.
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "bootstrap/control.h"
-#include "bootstrap/sockets.h"
 
 namespace tutti {
 namespace {
 
 // The root times an all_gather and names who is missing; the others wait a little longer to hear it.
 constexpr TimeNs grace_ns = 2 * ns_per_s;
-
-std::chrono::steady_clock::time_point time_point(TimeNs ns) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(ns));
-}
+// A rank sends parts up that wait for others after so long, then after twice as long, and so on; sooner where they are many.
+constexpr TimeNs gather_interval_ns = 100 * ns_per_ms;
+constexpr size_t gather_frame_bytes = size_t{16} << 20;
 
 }  // namespace
 
@@ -41,7 +38,7 @@ void Control::wait_linked(TimeNs deadline) {
       if (!links_.contains(child)) missing.push_back(child);
     return missing.empty() || verdict() != nullptr || doorkeeper_.accept_error() != 0;
   };
-  const bool in_time = changed_.wait_until(lock, time_point(deadline), look);
+  const bool in_time = changed_.wait_until(lock, deadline, look);
   throw_verdict();
   if (missing.empty()) return;
   throw_accept_error();
@@ -59,19 +56,11 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
   Lock lock(mutex_);
   throw_verdict();
   const uint64_t sequence = sequence_++;
-  if (parent_ < 0) {
-    contribute(sequence, rank_, mine, now_ns());
-    perform();
-  } else {
-    ByteWriter writer;
-    writer.u64(sequence);
-    writer.u32(uint32_t(rank_));
-    writer.blob(mine);
-    send(parent_, make_frame(FrameType::gather, writer.take()));
-  }
+  contribute(sequence, rank_, mine, now_ns(system_));
+  perform();
   kick();
   const auto here = [&] { return results_.contains(sequence) || verdict() != nullptr || parent_gone(); };
-  changed_.wait_until(lock, time_point(deadline + grace_ns), here);
+  changed_.wait_until(lock, deadline + grace_ns, here);
   if (const auto found = results_.find(sequence); found != results_.end()) {
     std::vector<Bytes> parts = std::move(found->second);
     results_.erase(found);
@@ -87,10 +76,24 @@ std::vector<Bytes> Control::all_gather(std::span<const std::byte> mine, TimeNs d
 
 void Control::contribute(uint64_t sequence, int rank, std::span<const std::byte> part, TimeNs now) {
   if (rank < 0 || rank >= size_) throw Error(Code::remote_error, "a part of a rank that does not exist");
-  Round& round = rounds_[sequence];
-  if (round.parts.empty()) {
-    round.parts.resize(size_t(size_));
+  const auto [entry, is_new] = rounds_.try_emplace(sequence);
+  Round& round = entry->second;
+  if (is_new) {
     round.first_ns = now;
+    round.interval_ns = gather_interval_ns;
+    round.next_ns = now + round.interval_ns;
+    if (parent_ < 0) round.parts.resize(size_t(size_));
+  }
+  if (parent_ >= 0) {
+    ByteWriter writer;
+    writer.u32(uint32_t(rank));
+    writer.blob(part);
+    const Bytes one = writer.take();
+    round.waiting.insert(round.waiting.end(), one.begin(), one.end());
+    const bool whole = ++round.count == below_;
+    if (whole || round.waiting.size() >= gather_frame_bytes) send_waiting(sequence, round, now);
+    if (whole) rounds_.erase(entry);
+    return;
   }
   std::optional<Bytes>& place = round.parts[size_t(rank)];
   if (place) throw Error(Code::remote_error, fmt::format("rank {} contributes twice", rank));
@@ -100,6 +103,17 @@ void Control::contribute(uint64_t sequence, int rank, std::span<const std::byte>
   rounds_.erase(sequence);
 }
 
+void Control::send_waiting(uint64_t sequence, Round& round, TimeNs now) {
+  round.interval_ns *= 2;
+  round.next_ns = now + round.interval_ns;
+  if (round.waiting.empty()) return;
+  ByteWriter writer;
+  writer.u64(sequence);
+  writer.raw(round.waiting);
+  send_up(make_frame(FrameType::gather, writer.take()));
+  round.waiting.clear();
+}
+
 void Control::finish_round(uint64_t sequence, Round& round) {
   size_t total = 16;
   for (const std::optional<Bytes>& part : round.parts) total += part->size() + 8;
@@ -107,7 +121,7 @@ void Control::finish_round(uint64_t sequence, Round& round) {
     liveness_.fail({Code::invalid_argument, rank_,
                     fmt::format("an all_gather of {} ranks has {} bytes, whose limit is {}", size_, total,
                                 frame_bytes_max)},
-                   now_ns());
+                   now_ns(system_));
     return;
   }
   ByteWriter writer;
@@ -132,8 +146,13 @@ void Control::take_result(const Bytes& payload) {
   changed_.notify_all();
 }
 
-// At the root: who is late, or has left without its part?
+// At the root: who is late, or has left without its part? Elsewhere: should those parts go that are there?
 void Control::check_rounds(TimeNs now) {
+  if (parent_ >= 0) {
+    for (auto& [sequence, round] : rounds_)
+      if (now >= round.next_ns) send_waiting(sequence, round, now);
+    return;
+  }
   for (const auto& [sequence, round] : rounds_) {
     std::vector<int> missing, left;
     for (int rank = 0; rank < size_; ++rank) {
@@ -144,7 +163,7 @@ void Control::check_rounds(TimeNs now) {
     if (!left.empty()) {
       liveness_.fail({Code::remote_error, left.front(), liveness_.name(left.front()) + " has left, others wait for it"},
                      now);
-      return;
+      return rounds_.clear();
     }
     if (now < round.first_ns + options_.timeout_ns) continue;
     std::string who = missing.size() == 1 ? liveness_.name(missing.front()) : rank_list(missing);
@@ -152,17 +171,17 @@ void Control::check_rounds(TimeNs now) {
                     fmt::format("{} of {} did not take part in set-up exchange {} {}", who, size_, sequence,
                                 within(options_.timeout_ns))},
                    now);
-    return;
+    return rounds_.clear();
   }
 }
 
 Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) {
   Lock lock(mutex_);
-  liveness_.take_part(number, std::move(wish), now_ns());
+  liveness_.take_part(number, std::move(wish), now_ns(system_));
   perform();
   kick();
   for (std::optional<Ballot> ballot;;) {
-    const bool in_time = changed_.wait_until(lock, time_point(deadline), [&] {
+    const bool in_time = changed_.wait_until(lock, deadline, [&] {
       ballot = liveness_.ballot(number);
       return liveness_.decided(number) != nullptr || ballot;
     });
@@ -173,7 +192,7 @@ Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::fu
     lock.lock();
     // Where somebody has died meanwhile, it is made anew.
     const std::optional<Ballot> again = liveness_.ballot(number);
-    if (again && again->members == ballot->members) liveness_.decide(number, std::move(value), now_ns());
+    if (again && again->members == ballot->members) liveness_.decide(number, std::move(value), now_ns(system_));
     perform();
     kick();
   }
@@ -186,7 +205,7 @@ Bytes Control::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::fu
 Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline, bool although_failed) {
   Lock lock(mutex_);
   const auto found = [&] { return parked_.find({peer, tag}); };
-  changed_.wait_until(lock, time_point(deadline), [&] {
+  changed_.wait_until(lock, deadline, [&] {
     return found() != parked_.end() || (verdict() != nullptr && !although_failed) || doorkeeper_.accept_error() != 0;
   });
   const auto entry = found();

@@ -3,12 +3,13 @@
 
 #include <poll.h>
 #include <sodium.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include <fmt/format.h>
+
+#include "bootstrap/sockets.h"
 
 namespace tutti {
 namespace {
@@ -68,7 +69,7 @@ short Handshake::events() const noexcept { return out_done_ < out_bytes_ ? POLLO
 // true: nothing left to send.
 bool Handshake::flush() noexcept {
   while (out_done_ < out_bytes_) {
-    const ssize_t sent = ::send(fd_.get(), out_.data() + out_done_, out_bytes_ - out_done_, MSG_NOSIGNAL);
+    const ssize_t sent = send_some(fd_, out_.data() + out_done_, out_bytes_ - out_done_);
     if (sent >= 0) {
       out_done_ += size_t(sent);
       continue;
@@ -84,7 +85,7 @@ bool Handshake::flush() noexcept {
 // true: exactly `bytes` lie in in_. Never reads beyond: what follows belongs to who takes the socket over.
 bool Handshake::read(size_t bytes) noexcept {
   while (in_done_ < bytes) {
-    const ssize_t count = ::recv(fd_.get(), in_.data() + in_done_, bytes - in_done_, 0);
+    const ssize_t count = receive_some(fd_, in_.data() + in_done_, bytes - in_done_);
     if (count > 0) {
       in_done_ += size_t(count);
       continue;

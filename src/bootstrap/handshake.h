@@ -65,7 +65,7 @@ class Handshake {
   State finish(const Hello& hello) noexcept;
 
   short events() const noexcept;
-  int fd() const noexcept { return fd_.get(); }
+  const Fd& fd() const noexcept { return fd_; }
   Fd take_fd() noexcept { return std::move(fd_); }
   State state() const noexcept { return state_; }
   const Hello& hello() const noexcept { return hello_; }

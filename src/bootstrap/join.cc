@@ -3,7 +3,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <thread>
+#include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 #include "bootstrap/dial.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 
 namespace tutti {
 namespace {
@@ -33,23 +35,23 @@ std::string host_name() {
 class Joiner {
  public:
   Joiner(const JobId& id, int rank, int size, const BootstrapOptions& options, const Log& log)
-      : id_(id), options_(options), log_(log), deadline_(now_ns() + options.timeout_ns),
+      : id_(id), options_(options), log_(log), system_(options.system), deadline_(now_ns(options.system) + options.timeout_ns),
         secret_{id.key, 0, options.protocol_version} {
     me_.rank = rank;
     me_.size = size;
     ::randombytes_buf(&me_.identity, sizeof me_.identity);
     me_.identity |= 1;  // 0 is the meeting place's
-    me_.host = host_name();
-    me_.pid = ::getpid();
+    me_.host = system_ != nullptr ? system_->host_name() : host_name();
+    me_.pid = system_ != nullptr ? system_->process_id() : ::getpid();
   }
 
   std::unique_ptr<Control> join() {
     auto control = std::make_unique<Control>(me_.rank, me_.size, Secret{secret_.key, me_.identity, secret_.version},
                                              options_, log_);
-    me_.addresses = reachable_addresses(options_.interface_names, control->port(), rank_address_max);
-    control->know(me_);
+    me_.addresses = reachable_addresses(options_.interface_names, control->port(), rank_address_max, system_);
+    control->know(me_.rank, encode(me_));
     FramedSocket meeting = meet();
-    for (const Member& neighbour : neighbours_) control->know(neighbour);
+    for (const Member& neighbour : neighbours_) control->know(neighbour.rank, encode(neighbour));
     control->adopt_meeting(std::move(meeting));
     try {
       link(*control);
@@ -67,11 +69,11 @@ class Joiner {
   FramedSocket meet() {
     for (;;) {
       FramedSocket meeting = find_meeting_place();
-      const TimeNs left_ns = std::max<TimeNs>(0, deadline_ - now_ns());
+      const TimeNs left_ns = std::max<TimeNs>(0, deadline_ - now_ns(system_));
       meeting.queue(make_frame(FrameType::report, encode(Report{me_, left_ns})));
       Frame frame;
       FramedSocket::Received received = FramedSocket::Received::closed;
-      if (meeting.flush_until(deadline_)) received = meeting.receive_until(frame, deadline_ + grace_ns);
+      if (meeting.flush_until(deadline_, system_)) received = meeting.receive_until(frame, deadline_ + grace_ns, system_);
       if (received == FramedSocket::Received::again)
         throw Error(Code::timeout, fmt::format("not all of {} ranks joined {}, and the meeting place at {} does not "
                                                "say which are missing",
@@ -82,10 +84,10 @@ class Joiner {
         return meeting;
       }
       // At agreed ports this may have been the end of the job before this one.
-      if (id_.port_count == 1 || now_ns() >= deadline_)
+      if (id_.port_count == 1 || now_ns(system_) >= deadline_)
         throw Error(Code::remote_error,
                     fmt::format("the meeting place at {} closed before all ranks had joined", place_));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      sleep_until(system_, now_ns(system_) + 50 * ns_per_ms);
     }
   }
 
@@ -103,6 +105,7 @@ class Joiner {
       }
     DialOptions dialling;
     dialling.deadline = deadline_;
+    dialling.system = system_;
     // At agreed ports rank 0 may come later than the others; an id's place was open before the id was given out.
     dialling.hopeless_ns = id_.port_count > 1 ? -1 : hopeless_ns;
     DialResult result = dial(addresses, secret_, hello(Purpose::join), dialling);
@@ -133,6 +136,7 @@ class Joiner {
       const Member member = control.member(parent);
       DialOptions dialling;
       dialling.deadline = deadline_;
+      dialling.system = system_;
       dialling.stop = [&] { return control.verdict() != nullptr; };
       DialResult result = dial(member.addresses, Secret{secret_.key, member.identity, secret_.version},
                                hello(Purpose::tree), dialling);
@@ -145,12 +149,14 @@ class Joiner {
       control.adopt_link(parent, std::move(result.fd));
     }
     control.wait_linked(deadline_);
-    for (const Bytes& bytes : control.all_gather(encode(me_), deadline_)) control.know(decode_member(bytes));
+    const std::vector<Bytes> members = control.all_gather(encode(me_), deadline_);
+    for (int rank = 0; rank < me_.size; ++rank) control.know(rank, members[size_t(rank)]);
   }
 
   const JobId& id_;
   const BootstrapOptions& options_;
   const Log& log_;
+  System* const system_;
   const TimeNs deadline_;
   const Secret secret_;  // of the meeting place
   Member me_;
@@ -161,22 +167,25 @@ class Joiner {
 class Joined final : public Bootstrap {
  public:
   Joined(int rank, int size, const JobId& id, const BootstrapOptions& options, std::unique_ptr<Control> control)
-      : rank_(rank), size_(size), key_(id.key), options_(options), control_(std::move(control)) {
-    for (int i = 0; i < size; ++i) names_.push_back(control_->member(i).describe());
-  }
+      : rank_(rank), size_(size), key_(id.key), options_(options), control_(std::move(control)) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   const Key& key() const noexcept override { return key_; }
-  const std::string& describe(int rank) const noexcept override { return names_[size_t(rank)]; }
+  const std::string& describe(int rank) const noexcept override {
+    const std::lock_guard lock(names_mutex_);
+    const auto [entry, is_new] = names_.try_emplace(rank);
+    if (is_new) entry->second = control_->describe(rank);
+    return entry->second;
+  }
 
   std::vector<Bytes> all_gather(std::span<const std::byte> mine) override {
-    return control_->all_gather(mine, now_ns() + options_.timeout_ns);
+    return control_->all_gather(mine, now_ns(options_.system) + options_.timeout_ns);
   }
   void barrier() override { all_gather({}); }
 
   std::vector<Fd> connect(std::span<const Wish> wishes) override {
-    const TimeNs deadline = now_ns() + options_.timeout_ns;
+    const TimeNs deadline = now_ns(options_.system) + options_.timeout_ns;
     for (const Wish& wish : wishes)
       if (wish.peer < 0 || wish.peer >= size_ || wish.peer == rank_)
         throw Error(Code::invalid_argument, fmt::format("rank {} of {} asks for a data connection to rank {}", rank_,
@@ -211,6 +220,7 @@ class Joined final : public Bootstrap {
     const Hello hello{Purpose::data, uint32_t(rank_), uint32_t(size_), wish.tag};
     DialOptions dialling;
     dialling.deadline = deadline;
+    dialling.system = options_.system;
     dialling.stop = [&] { return verdict() != nullptr && !wish.although_failed; };
     DialResult result = dial(member.addresses, Secret{key_, member.identity, options_.protocol_version}, hello,
                              dialling);
@@ -227,7 +237,8 @@ class Joined final : public Bootstrap {
   const int size_;
   const Key key_;
   const BootstrapOptions options_;
-  std::vector<std::string> names_;
+  mutable std::mutex names_mutex_;
+  mutable std::map<int, std::string> names_;  // those that were asked for
   std::unique_ptr<Control> control_;
 };
 

@@ -17,43 +17,12 @@ constexpr int decision_silences = 6;
 // How often a repaired link may end before its first message until its peer has vanished.
 constexpr int early_ends_max = 3;
 
-Bytes to_bytes(const Verdict& verdict) {
-  ByteWriter writer;
-  writer.u32(uint32_t(verdict.code));
-  writer.u32(uint32_t(verdict.rank));
-  writer.text(verdict.sentence);
-  return writer.take();
-}
-
-Verdict verdict_from(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes);
-  Verdict verdict;
-  verdict.code = Code(reader.u32());
-  verdict.rank = int(reader.u32());
-  verdict.sentence = reader.text();
-  if (verdict.code == Code::success) throw Error(Code::remote_error, "a verdict says that all is well");
-  return verdict;
-}
-
 }  // namespace
-
-std::string rank_list(std::span<const int> ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size();) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (i > 0) text += ", ";
-    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 Liveness::Liveness(int rank, int size, TimeNs silence_ns, TimeNs now)
     : rank_(rank), size_(size), silence_ns_(silence_ns), last_tick_ns_(now), last_alive_ns_(now),
       manner_(size_t(size), Manner::lives), lives_(size_t(size), true), end_(rank, size, true) {
   TUTTI_ASSERT(size > 0 && rank >= 0 && rank < size && silence_ns > 0);
-  for (int i = 0; i < size; ++i) names_.push_back(fmt::format("rank {}", i));
 }
 
 std::vector<int> Liveness::children_of(int rank, int size) {
@@ -479,32 +448,6 @@ void Liveness::send(int peer, Bytes message) {
 void Liveness::send_all(const Bytes& message, int except) {
   for (const auto& [peer, link] : links_)
     if (peer != except) send(peer, message);
-}
-
-Bytes Liveness::gone_message(std::span<const Gone> ranks) {
-  ByteWriter writer;
-  writer.u8(uint8_t(MessageType::gone));
-  for (const Gone& gone : ranks) {
-    writer.u32(uint32_t(gone.rank));
-    writer.u8(uint8_t(gone.manner));
-  }
-  return writer.take();
-}
-
-Bytes Liveness::decision_message(uint32_t number, const Decision& decision) {
-  ByteWriter writer;
-  writer.u8(uint8_t(MessageType::decision));
-  writer.u32(number);
-  writer.u32(uint32_t(decision.taken_of()));
-  writer.blob(decision.value());
-  return writer.take();
-}
-
-Bytes Liveness::proposal_message(const Bytes& wish) {
-  ByteWriter writer;
-  writer.u8(uint8_t(MessageType::proposal));
-  writer.blob(wish);
-  return writer.take();
 }
 
 }  // namespace tutti

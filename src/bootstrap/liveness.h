@@ -32,6 +32,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -47,6 +48,9 @@ namespace tutti {
 
 // "rank 2", "ranks 2, 5-7"; ranks ascending.
 std::string rank_list(std::span<const int> ranks);
+// A verdict as it travels. verdict_from throws Error(remote_error) where it is none.
+Bytes to_bytes(const Verdict& verdict);
+Verdict verdict_from(std::span<const std::byte> bytes);
 
 class Liveness {
   enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote };
@@ -70,9 +74,9 @@ class Liveness {
   // No link is open yet; the driver opens those of the start: parent_of(rank), and its children theirs to here.
   Liveness(int rank, int size, TimeNs silence_ns, TimeNs now);
 
-  // How sentences name a rank; "rank 3" until told.
-  void set_name(int rank, std::string name) { names_[size_t(rank)] = std::move(name); }
-  const std::string& name(int rank) const { return names_[size_t(rank)]; }
+  // How sentences name a rank; "rank 3" until set.
+  void set_names(std::function<std::string(int rank)> names) { names_ = std::move(names); }
+  std::string name(int rank) const { return names_ ? names_(rank) : "rank " + std::to_string(rank); }
 
   // --- What happens.
   void link_opened(int peer, TimeNs now);  // by either side; replaces a link that was open
@@ -169,7 +173,7 @@ class Liveness {
   const TimeNs silence_ns_;
   TimeNs last_tick_ns_;
   TimeNs last_alive_ns_;
-  std::vector<std::string> names_;
+  std::function<std::string(int rank)> names_;
   std::vector<Manner> manner_;
   std::vector<bool> lives_;         // manner_ is lives
   int gone_count_ = 0;

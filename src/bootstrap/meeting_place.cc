@@ -8,7 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 #include "bootstrap/liveness.h"
 #include "bootstrap/messages.h"
 #include "bootstrap/sockets.h"
-#include "bootstrap/threads.h"
+#include "bootstrap/system.h"
 #include "bootstrap/wire.h"
 
 namespace tutti {
@@ -33,17 +33,18 @@ constexpr TimeNs linger_agreed_ns = ns_per_s;
 // Owned by its thread; nobody else sees it.
 class MeetingPlace {
  public:
-  MeetingPlace(Fd listener, const Key& key, const std::string& interface_names, TimeNs deadline, TimeNs linger_ns)
+  MeetingPlace(Fd listener, const Key& key, const std::string& interface_names, TimeNs deadline, TimeNs linger_ns,
+               System* system)
       : log_("meeting place"),
         doorkeeper_(std::move(listener), Secret{key, 0, protocol_version}, interface_names, log_),
-        start_ns_(now_ns()), deadline_(deadline), linger_ns_(linger_ns) {}
+        system_(system), start_ns_(now_ns(system)), deadline_(deadline), linger_ns_(linger_ns) {}
 
   uint16_t port() const { return doorkeeper_.port(); }
 
   void run() {
-    while (!finished(now_ns())) {
+    while (!finished(now_ns(system_))) {
       wait();
-      const TimeNs now = now_ns();
+      const TimeNs now = now_ns(system_);
       for (Doorkeeper::Guest& guest : doorkeeper_.serve(now)) let_in(std::move(guest));
       for (Guest& guest : guests_) listen_to(guest, now);
       guests_.remove_if([](const Guest& guest) { return !guest.socket.valid(); });
@@ -63,7 +64,7 @@ class MeetingPlace {
   };
 
   bool finished(TimeNs now) const {
-    if (failure_) return now >= deadline_ || (told_ >= size_ && size_ > 0 && guests_.empty());
+    if (failure_) return now >= deadline_ || (int(told_.size()) >= size_ && size_ > 0 && guests_.empty());
     return welcomed_ && linked_ == size_;
   }
 
@@ -72,7 +73,7 @@ class MeetingPlace {
     doorkeeper_.add_poll_fds(fds);
     for (const Guest& guest : guests_)
       fds.push_back({guest.socket.fd(), short(POLLIN | (guest.socket.has_output() ? POLLOUT : 0)), 0});
-    poll_until(fds, std::min(deadline_, doorkeeper_.wake_ns(now_ns())));
+    poll_until(fds, std::min(deadline_, doorkeeper_.wake_ns(now_ns(system_))), system_);
   }
 
   void let_in(Doorkeeper::Guest guest) {
@@ -116,6 +117,10 @@ class MeetingPlace {
   void admit(Guest& guest) {
     if (failure_) return tell(guest);
     const Member& member = *guest.member;
+    // It had connected before all others were here, and is no reason to end their job.
+    if (welcomed_)
+      return turn_away(guest, {Code::invalid_usage, member.rank,
+                               fmt::format("{} came when all {} ranks had joined", member.describe(), size_)});
     const auto first = by_rank_.begin();
     if (first != by_rank_.end() && first->second->member->size != member.size) {
       const Member& other = *first->second->member;
@@ -161,16 +166,20 @@ class MeetingPlace {
     if (failure_) return;
     failure_ = std::move(failure);
     log_.debug("joining failed: " + failure_->sentence);
-    deadline_ = now_ns() + linger_ns_;
+    deadline_ = now_ns(system_) + linger_ns_;
     by_rank_.clear();
     for (Guest& guest : guests_)
       if (guest.member && guest.socket.valid()) tell(guest);
   }
 
   void tell(Guest& guest) {
+    turn_away(guest, *failure_);
+    told_.insert(guest.member->rank);
+  }
+
+  static void turn_away(Guest& guest, const Failure& failure) {
     guest.finished = true;
-    ++told_;
-    guest.socket.queue(make_frame(FrameType::failure, encode(*failure_)));
+    guest.socket.queue(make_frame(FrameType::failure, encode(failure)));
     guest.socket.flush();
   }
 
@@ -189,6 +198,7 @@ class MeetingPlace {
 
   Log log_;
   Doorkeeper doorkeeper_;
+  System* const system_;
   const TimeNs start_ns_;
   TimeNs deadline_;  // of joining; after a failure, of lingering
   const TimeNs linger_ns_;
@@ -196,35 +206,37 @@ class MeetingPlace {
   std::map<int, Guest*> by_rank_;
   int size_ = 0;  // 0: nobody has reported
   int linked_ = 0;
-  int told_ = 0;
+  std::set<int> told_;  // ranks that know of the failure: two callers may be one rank
   bool welcomed_ = false;
   std::optional<Failure> failure_;
 };
 
 uint16_t start(Fd listener, const Key& key, const std::string& interface_names, TimeNs deadline, TimeNs linger_ns) {
-  auto place = std::make_unique<MeetingPlace>(std::move(listener), key, interface_names, deadline, linger_ns);
+  System* const system = system_of(listener);
+  auto place = std::make_shared<MeetingPlace>(std::move(listener), key, interface_names, deadline, linger_ns, system);
   const uint16_t port = place->port();
-  start_thread([place = std::move(place)] { place->run(); }).detach();
+  Thread(system, [place = std::move(place)] { place->run(); }).detach();
   return port;
 }
 
 }  // namespace
 
-JobId open_meeting_place(const std::string& interface_names, TimeNs deadline) {
+JobId open_meeting_place(const std::string& interface_names, TimeNs deadline, System* system) {
   if (::sodium_init() < 0) throw Error(Code::system_error, "libsodium cannot start: no source of randomness");
   JobId id;
   ::randombytes_buf(id.key.data(), id.key.size());
-  Fd listener = listen_everywhere(0, nullptr);
-  id.addresses = reachable_addresses(interface_names, local_port(listener.get()), JobId::address_max);
+  Fd listener = listen_everywhere(0, nullptr, system);
+  id.addresses = reachable_addresses(interface_names, local_port(listener), JobId::address_max, system);
   start(std::move(listener), id.key, interface_names, deadline, linger_fresh_ns);
   return id;
 }
 
-void open_meeting_place_at(const std::string& address, uint16_t port, const Key& key, TimeNs deadline) {
+void open_meeting_place_at(const std::string& address, uint16_t port, const Key& key, TimeNs deadline,
+                           System* system) {
   if (::sodium_init() < 0) throw Error(Code::system_error, "libsodium cannot start: no source of randomness");
   for (int i = 0; i < meeting_ports && port + i <= 65535; ++i) {
     bool in_use = false;
-    Fd listener = listen_everywhere(uint16_t(port + i), &in_use);
+    Fd listener = listen_everywhere(uint16_t(port + i), &in_use, system);
     if (in_use) continue;
     start(std::move(listener), key, "", deadline, linger_agreed_ns);
     return;

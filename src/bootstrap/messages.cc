@@ -66,6 +66,31 @@ Bytes encode(std::span<const Member> members) {
   return writer.take();
 }
 
+void MemberTable::put(int rank, std::span<const std::byte> encoded) {
+  if (knows(rank)) return;
+  if (ends_.empty()) {
+    begins_.resize(size_t(size_));
+    ends_.resize(size_t(size_));
+  }
+  begins_[size_t(rank)] = uint32_t(bytes_.size());
+  bytes_.insert(bytes_.end(), encoded.begin(), encoded.end());
+  ends_[size_t(rank)] = uint32_t(bytes_.size());
+  if (++known_ == size_) bytes_.shrink_to_fit();
+}
+
+Member MemberTable::at(int rank) const {
+  if (!knows(rank)) {
+    Member member;
+    member.rank = rank;
+    return member;
+  }
+  return decode_member(std::span(bytes_).subspan(begins_[size_t(rank)], ends_[size_t(rank)] - begins_[size_t(rank)]));
+}
+
+std::string MemberTable::describe(int rank) const {
+  return knows(rank) ? at(rank).describe() : fmt::format("rank {}", rank);
+}
+
 Member decode_member(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   return read_member(reader);

@@ -44,4 +44,25 @@ Report decode_report(std::span<const std::byte> bytes);
 Failure decode_failure(std::span<const std::byte> bytes);
 std::vector<Member> decode_members(std::span<const std::byte> bytes);
 
+// What a rank knows of the others, as they told it: a few dozen bytes for each.
+class MemberTable {
+ public:
+  explicit MemberTable(int size) : size_(size) {}
+
+  // encoded: as encode(member) has it; a member whose table entry is there stays as it is.
+  void put(int rank, std::span<const std::byte> encoded);
+  bool knows(int rank) const { return !ends_.empty() && ends_[size_t(rank)] != 0; }
+  bool complete() const { return known_ == size_; }
+  // Of a rank that it does not know, the rank alone. Throws as decode_member does.
+  Member at(int rank) const;
+  // "rank 3" where it knows no more.
+  std::string describe(int rank) const;
+
+ private:
+  const int size_;
+  int known_ = 0;
+  Bytes bytes_;
+  std::vector<uint32_t> begins_, ends_;  // in bytes_; ends 0: not known
+};
+
 }  // namespace tutti

@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "bootstrap/address.h"
+#include "bootstrap/system.h"
 
 namespace tutti {
 namespace {
@@ -56,9 +58,15 @@ Error descriptor_error(const std::string& what, int error_number) {
                       error_number);
 }
 
-Fd listen_everywhere(uint16_t port, bool* in_use) {
+Fd listen_everywhere(uint16_t port, bool* in_use, System* system) {
   int error = 0;
+  if (system != nullptr) {
+    Fd fd(system->listen(port), system);
+    if (fd.valid()) return fd;
+    error = errno;
+  }
   for (const int family : {AF_INET6, AF_INET}) {
+    if (system != nullptr) break;
     Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd.valid()) {
       error = errno;
@@ -76,23 +84,30 @@ Fd listen_everywhere(uint16_t port, bool* in_use) {
   throw descriptor_error(fmt::format("cannot listen on port {}", port), error);
 }
 
-uint16_t local_port(int fd) { return local_address(fd).port; }
+uint16_t local_port(const Fd& fd) { return local_address(fd).port; }
 
-JobId::Address local_address(int fd) noexcept {
+JobId::Address local_address(const Fd& fd) noexcept {
+  if (System* const system = system_of(fd)) return system->local_address(fd.get());
   sockaddr_storage storage{};
   socklen_t bytes = sizeof storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) return {};
+  if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) return {};
   return from_sockaddr(storage);
 }
 
-JobId::Address peer_address(int fd) noexcept {
+JobId::Address peer_address(const Fd& fd) noexcept {
+  if (System* const system = system_of(fd)) return system->peer_address(fd.get());
   sockaddr_storage storage{};
   socklen_t bytes = sizeof storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) return {};
+  if (::getpeername(fd.get(), reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) return {};
   return from_sockaddr(storage);
 }
 
-Fd start_connect(const JobId::Address& address, int* error_number) noexcept {
+Fd start_connect(const JobId::Address& address, int* error_number, System* system) noexcept {
+  if (system != nullptr) {
+    Fd simulated(system->connect(address), system);
+    *error_number = simulated.valid() ? 0 : errno;
+    return simulated;
+  }
   sockaddr_storage storage{};
   const socklen_t bytes = to_sockaddr(address, storage);
   Fd fd(::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -109,15 +124,21 @@ Fd start_connect(const JobId::Address& address, int* error_number) noexcept {
   return Fd();
 }
 
-int connect_result(int fd) noexcept {
+int connect_result(const Fd& fd) noexcept {
+  if (System* const system = system_of(fd)) return system->connect_result(fd.get());
   int error = 0;
   socklen_t bytes = sizeof error;
-  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+  return ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
 }
 
-Fd accept_connection(int listener, int* error_number) noexcept {
+Fd accept_connection(const Fd& listener, int* error_number) noexcept {
+  if (System* const system = system_of(listener)) {
+    Fd fd(system->accept(listener.get()), system);
+    *error_number = fd.valid() ? 0 : errno;
+    return fd;
+  }
   for (;;) {
-    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     *error_number = fd.valid() ? 0 : errno;
     // A connection that ended while it waited is no reason to stop looking for the next.
     if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)) continue;
@@ -126,7 +147,43 @@ Fd accept_connection(int listener, int* error_number) noexcept {
   }
 }
 
-int poll_until(std::span<pollfd> fds, TimeNs deadline) noexcept {
+ssize_t send_some(const Fd& fd, const std::byte* data, size_t bytes) noexcept {
+  if (System* const system = system_of(fd)) return system->send(fd.get(), data, bytes);
+  return ::send(fd.get(), data, bytes, MSG_NOSIGNAL);
+}
+
+ssize_t receive_some(const Fd& fd, std::byte* data, size_t bytes) noexcept {
+  if (System* const system = system_of(fd)) return system->recv(fd.get(), data, bytes);
+  return ::recv(fd.get(), data, bytes, 0);
+}
+
+void finish_output(const Fd& fd) noexcept {
+  if (System* const system = system_of(fd)) system->finish_output(fd.get());
+  else if (fd.valid()) ::shutdown(fd.get(), SHUT_WR);
+}
+
+Fd make_event(System* system) {
+  Fd fd = system != nullptr ? Fd(system->make_event(), system) : Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) throw descriptor_error("cannot make an event descriptor", errno);
+  return fd;
+}
+
+void ring(const Fd& event) noexcept {
+  if (System* const system = system_of(event)) return system->ring(event.get());
+  const uint64_t one = 1;
+  while (::write(event.get(), &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+void clear(const Fd& event) {
+  if (System* const system = system_of(event)) return system->clear(event.get());
+  uint64_t count = 0;
+  if (::read(event.get(), &count, sizeof count) < 0 && errno != EAGAIN && errno != EINTR)
+    throw system_error("cannot read an event descriptor", errno);
+}
+
+int poll_until(std::span<pollfd> fds, TimeNs deadline, System* system) noexcept {
+  if (system != nullptr) return system->poll(fds, deadline);
   const TimeNs left_ns = std::max<TimeNs>(0, deadline - now_ns());
   const timespec left{.tv_sec = time_t(left_ns / ns_per_s), .tv_nsec = long(left_ns % ns_per_s)};
   const int ready = ::ppoll(fds.data(), nfds_t(fds.size()), &left, nullptr);

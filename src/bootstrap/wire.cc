@@ -2,12 +2,12 @@
 #include "bootstrap/wire.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "bootstrap/sockets.h"
+#include "bootstrap/system.h"
 
 namespace tutti {
 
@@ -58,7 +58,7 @@ SharedBytes make_frame(FrameType type, std::span<const std::byte> payload) {
 bool FramedSocket::flush() noexcept {
   while (!out_.empty()) {
     const Bytes& front = *out_.front();
-    const ssize_t sent = ::send(fd_.get(), front.data() + out_done_, front.size() - out_done_, MSG_NOSIGNAL);
+    const ssize_t sent = send_some(fd_, front.data() + out_done_, front.size() - out_done_);
     if (sent < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
@@ -73,7 +73,7 @@ bool FramedSocket::flush() noexcept {
 
 ssize_t FramedSocket::read_some(std::byte* data, size_t bytes) noexcept {
   for (;;) {
-    const ssize_t count = ::recv(fd_.get(), data, bytes, 0);
+    const ssize_t count = receive_some(fd_, data, bytes);
     if (count > 0) bytes_received_ += uint64_t(count);
     if (count > 0) return count;
     if (count == 0) return -1;
@@ -112,26 +112,26 @@ FramedSocket::Received FramedSocket::receive(Frame& frame) {
   return Received::frame;
 }
 
-bool FramedSocket::flush_until(TimeNs deadline) noexcept {
+bool FramedSocket::flush_until(TimeNs deadline, System* system) noexcept {
   while (flush()) {
     if (out_.empty()) return true;
     pollfd wait{fd_.get(), POLLOUT, 0};
-    if (poll_until({&wait, 1}, deadline) == 0 && now_ns() >= deadline) return false;
+    if (poll_until({&wait, 1}, deadline, system) == 0 && now_ns(system) >= deadline) return false;
   }
   return false;
 }
 
-FramedSocket::Received FramedSocket::receive_until(Frame& frame, TimeNs deadline) {
+FramedSocket::Received FramedSocket::receive_until(Frame& frame, TimeNs deadline, System* system) {
   for (;;) {
     const Received received = receive(frame);
-    if (received != Received::again || now_ns() >= deadline) return received;
+    if (received != Received::again || now_ns(system) >= deadline) return received;
     pollfd wait{fd_.get(), POLLIN, 0};
-    poll_until({&wait, 1}, deadline);
+    poll_until({&wait, 1}, deadline, system);
   }
 }
 
 void FramedSocket::finish_output() noexcept {
-  if (fd_.valid()) ::shutdown(fd_.get(), SHUT_WR);
+  tutti::finish_output(fd_);
 }
 
 }  // namespace tutti

@@ -96,8 +96,8 @@ class FramedSocket {
   uint64_t bytes_received() const noexcept { return bytes_received_; }
 
   // Blocking until `deadline`, for those without a loop of their own. false or Received::again: the deadline passed.
-  bool flush_until(TimeNs deadline) noexcept;
-  Received receive_until(Frame& frame, TimeNs deadline);
+  bool flush_until(TimeNs deadline, System* system = nullptr) noexcept;
+  Received receive_until(Frame& frame, TimeNs deadline, System* system = nullptr);
 
   // No more output from here; the peer sees the end after all that was sent.
   void finish_output() noexcept;

@@ -1,6 +1,7 @@
 // Fibers over ucontext.
 #include "simulation/fiber.h"
 
+#include <cxxabi.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -39,12 +40,20 @@ void Fiber::begin(unsigned high, unsigned low) {
   self->wait();
 }
 
+// What the C++ runtime (Itanium C++ ABI, 2.2.2) keeps for the thread belongs to whom runs on it.
+void Fiber::exchange_handling() {
+  auto& of_thread = *reinterpret_cast<Handling*>(abi::__cxa_get_globals());
+  std::swap(of_thread, handling_);
+}
+
 void Fiber::run() {
   TUTTI_ASSERT(!ended_);
+  exchange_handling();
   void* fake_stack = nullptr;
   if (__sanitizer_start_switch_fiber != nullptr) __sanitizer_start_switch_fiber(&fake_stack, stack_, stack_bytes);
   ::swapcontext(&outside_, &inside_);
   if (__sanitizer_finish_switch_fiber != nullptr) __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+  exchange_handling();
 }
 
 void Fiber::wait() {

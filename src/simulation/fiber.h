@@ -30,6 +30,13 @@ class Fiber {
   static constexpr size_t stack_bytes = 256 * 1024;
   std::function<void()> body_;
   void* stack_ = nullptr;
+  // Exceptions that are being handled: a fiber may wait inside a handler.
+  struct Handling {
+    void* caught = nullptr;
+    unsigned uncaught = 0;
+  };
+  void exchange_handling();
+  Handling handling_;
   ucontext_t inside_{}, outside_{};
   const void* outside_stack_ = nullptr;  // for sanitizers
   size_t outside_stack_bytes_ = 0;

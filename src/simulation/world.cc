@@ -18,79 +18,12 @@
 #include "simulation/fiber.h"
 #include "simulation/judgement.h"
 #include "simulation/memory_of_call.h"
+#include "simulation/session.h"
 
 namespace tutti {
 namespace {
 
-class World;
-
-class ProcessClock final : public Clock {
- public:
-  ProcessClock(World& world, int process) : world_(world), process_(process) {}
-  TimeNs now() noexcept override;
-  void yield() noexcept override {}  // time passes when it is asked for
-  void sleep(pollfd* fds, size_t n, int timeout_ms) noexcept override;
-
- private:
-  World& world_;
-  const int process_;
-};
-
-// A rank's bootstrap in one session.
-class RankBootstrap final : public Bootstrap {
- public:
-  RankBootstrap(World& world, int session, int rank, int size)
-      : world_(world), session_(session), rank_(rank), size_(size) {}
-  int rank() const noexcept override { return rank_; }
-  int size() const noexcept override { return size_; }
-  const Key& key() const noexcept override { return key_; }
-  const std::string& describe(int rank) const noexcept override;
-  std::vector<Bytes> all_gather(std::span<const std::byte>) override { refuse(); }
-  void barrier() override { refuse(); }
-  std::vector<Fd> connect(std::span<const Wish>) override { refuse(); }
-  const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return verdict_; }
-  void fail(Verdict verdict) noexcept override;
-  void on_verdict(std::function<void()> wake) override { wake_ = std::move(wake); }
-  Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) override;
-  void leave() noexcept override {}
-
-  void publish(const Verdict* verdict, bool rings) {
-    verdict_.store(verdict, std::memory_order_release);
-    if (rings && wake_) wake_();
-  }
-
- private:
-  [[noreturn]] static void refuse() { throw Error(Code::internal_error, "not simulated"); }
-  World& world_;
-  const int session_, rank_, size_;
-  const Key key_{};
-  std::atomic<const Verdict*> verdict_{nullptr};
-  std::function<void()> wake_;
-};
-
-// The network's transport as one session sees it: its ranks are some of the processes, its channels come after those of
-// the sessions before. Passes everything on; the network outlives it.
-class SessionTransport final : public Transport {
- public:
-  SessionTransport(Transport& transport, const std::vector<int>& processes, int first_channel)
-      : transport_(transport), processes_(processes), first_channel_(first_channel) {}
-  std::string_view name() const noexcept override { return transport_.name(); }
-  Endpoint* endpoint(int peer, int channel) noexcept override {
-    return transport_.endpoint(processes_[size_t(peer)], first_channel_ + channel);
-  }
-  size_t message_bytes_max() const noexcept override { return transport_.message_bytes_max(); }
-  void progress() noexcept override { transport_.progress(); }
-  void arm() noexcept override { transport_.arm(); }
-  void disarm() noexcept override { transport_.disarm(); }
-  size_t poll_fds(std::span<pollfd> space) noexcept override { return transport_.poll_fds(space); }
-
- private:
-  Transport& transport_;
-  const std::vector<int> processes_;
-  const int first_channel_;
-};
-
-class World {
+class World final : public SessionWorld {
  public:
   explicit World(const Scene& scene)
       : scene_(scene),
@@ -131,20 +64,20 @@ class World {
 
   // --- What ranks' own code asks for, on their fibers.
 
-  TimeNs now() const { return network_.now(); }
-  const std::string& name_of(int rank) const { return names_[size_t(rank)]; }
+  TimeNs now() const override { return network_.now(); }
+  const std::string& name_of(int rank) const override { return names_[size_t(rank)]; }
   void elapse(int p, TimeNs ns) {
     if (current_ != p) return;  // on no fiber: while the world is made
     resume_after(p, ns);
     switch_away(p);
   }
   // Who asks for the time again and again is spinning: let it pass in ever larger steps.
-  void spin(int p) {
+  void spin(int p) override {
     TimeNs& step = process(p).spin_ns;
     elapse(p, step);
     step = std::min(2 * step, 100 * ns_per_us);
   }
-  void sleep(int p, pollfd* fds, size_t n, int timeout_ms) {
+  void sleep(int p, pollfd* fds, size_t n, int timeout_ms) override {
     Process& one = process(p);
     one.spin_ns = spin_ns_first;
     const bool ignores_deadline = scene_.mistake == SceneMistake::deadline_ignored && p == odd_one();
@@ -164,7 +97,7 @@ class World {
     if (scene_.short_probability > 0 && network_.random().chance(0.2)) elapse(p, network_.random().between(1, 2000));
   }
   // As Control has them: who asks others to decide waits for them.
-  void fail(int session, int rank, Verdict verdict) {
+  void fail(int session, int rank, Verdict verdict) override {
     ControlPlane& plane = *sessions_[size_t(session)].plane;
     Liveness& liveness = plane.liveness(rank);
     liveness.fail(std::move(verdict), now());
@@ -175,7 +108,7 @@ class World {
     plane.act(rank);
   }
   Bytes agree(int session, int rank, uint32_t number, Bytes wish, TimeNs deadline,
-              const std::function<Bytes(const Ballot&)>& make) {
+              const std::function<Bytes(const Ballot&)>& make) override {
     ControlPlane& plane = *sessions_[size_t(session)].plane;
     Liveness& liveness = plane.liveness(rank);
     const int p = sessions_[size_t(session)].members[size_t(rank)];
@@ -303,35 +236,14 @@ class World {
   }
   void make_communicator(Session& session, int rank) {
     const int p = session.members[size_t(rank)], n = int(session.members.size());
-    const int first_channel = session.number * (scene_.channels + 1);
     auto bootstrap = std::make_unique<RankBootstrap>(*this, session.number, rank, n);
     process(p).bootstrap = bootstrap.get();
     process(p).rank = rank;
     process(p).session = session.number;
     process(p).told_at = -1;
     process(p).calls_ok = 0;
-    Communicator::Given given;
-    given.channels = scene_.channels;
-    given.patience = patience_policy(scene_.crowded, 20 * ns_per_us);
-    given.patience.clock = process(p).clock.get();
-    given.patience.yield_ns = 20 * ns_per_us;
-    given.point_to_point = n <= 64;
-    given.links.clock = process(p).clock.get();
-    given.links.grace_ns = std::min(given.links.grace_ns, WorldTimes::timeout_ns / 2);
-    given.links.message_bytes_max = scene_.message_bytes_max;
-    given.links.names.assign(size_t(n), "simulated");
-    given.links.transports.push_back(
-        std::make_unique<SessionTransport>(network_.transport(p), session.members, first_channel));
-    for (int channel = 0; channel <= scene_.channels; ++channel)
-      for (int peer = 0; peer < n; ++peer)
-        given.links.endpoints.push_back(given.links.transports[0]->endpoint(peer, channel));
-    for (int peer = 0; peer < n; ++peer) given.host_of.push_back(peer / 3);
-    given.costs.n = n;
-    given.costs.classes.resize(1);
-    given.costs.link_class.assign(size_t(n) * size_t(n), 0);
-    CommunicatorOptions options;
-    options.timeout_ms = WorldTimes::timeout_ms;
-    process(p).communicators.push_back(Communicator::over(std::move(bootstrap), std::move(given), options));
+    process(p).communicators.push_back(session_communicator(scene_, session.number, session.members,
+                                                            network_.transport(p), *process(p).clock, std::move(bootstrap)));
   }
 
   // --- A process's life, on its fiber.
@@ -670,21 +582,6 @@ class World {
   size_t events_ = 0;
   std::string problem_;
 };
-
-TimeNs ProcessClock::now() noexcept {
-  world_.spin(process_);
-  return world_.now();
-}
-
-void ProcessClock::sleep(pollfd* fds, size_t n, int timeout_ms) noexcept { world_.sleep(process_, fds, n, timeout_ms); }
-
-const std::string& RankBootstrap::describe(int rank) const noexcept { return world_.name_of(rank); }
-
-void RankBootstrap::fail(Verdict verdict) noexcept { world_.fail(session_, rank_, std::move(verdict)); }
-
-Bytes RankBootstrap::agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) {
-  return world_.agree(session_, rank_, number, std::move(wish), deadline, make);
-}
 
 }  // namespace
 

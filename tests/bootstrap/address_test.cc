@@ -66,21 +66,21 @@ TEST(Sockets, AListenerHearsBothFamiliesOnOnePort) {
   const Fd listener = listen_everywhere(0, nullptr);
   for (const char* text : {"127.0.0.1", "::1"}) {
     int error = 0;
-    const Fd fd = start_connect(resolve(text, local_port(listener.get())).front(), &error);
+    const Fd fd = start_connect(resolve(text, local_port(listener)).front(), &error);
     if (!fd.valid()) {
       std::printf("skipped %s: %d\n", text, error);
       continue;
     }
     pollfd wait{listener.get(), POLLIN, 0};
     EXPECT_EQ(poll_until({&wait, 1}, now_ns() + 5 * ns_per_s), 1) << text;
-    EXPECT_TRUE(accept_connection(listener.get(), &error).valid()) << text;
+    EXPECT_TRUE(accept_connection(listener, &error).valid()) << text;
   }
 }
 
 TEST(Sockets, AHeldPortIsToldNotThrown) {
   const Fd first = listen_everywhere(0, nullptr);
   bool in_use = false;
-  EXPECT_FALSE(listen_everywhere(local_port(first.get()), &in_use).valid());
+  EXPECT_FALSE(listen_everywhere(local_port(first), &in_use).valid());
   EXPECT_TRUE(in_use);
 }
 

@@ -92,7 +92,7 @@ TEST(Dial, TheAddressThatAnswersWinsAmongDeadOnes) {
   const uint16_t port = door.doorkeeper.port();
   const Fd silent = listen_everywhere(0, nullptr);
   std::vector<JobId::Address> addresses = resolve("127.0.0.1", 1);                // refuses
-  addresses.push_back(resolve("127.0.0.1", local_port(silent.get())).front());    // never answers
+  addresses.push_back(resolve("127.0.0.1", local_port(silent)).front());    // never answers
   addresses.push_back(resolve("192.0.2.254", port).front());                      // leads nowhere
   addresses.push_back(resolve("127.0.0.1", port).front());
   std::vector<Doorkeeper::Guest> guests;
@@ -123,7 +123,7 @@ TEST(Dial, StopsWhenTold) {
   DialOptions options;
   options.deadline = now_ns() + 10 * ns_per_s;
   options.stop = [] { return true; };
-  EXPECT_EQ(dial(resolve("127.0.0.1", local_port(silent.get())), {}, {}, options).kind, DialResult::Kind::stopped);
+  EXPECT_EQ(dial(resolve("127.0.0.1", local_port(silent)), {}, {}, options).kind, DialResult::Kind::stopped);
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ TEST(AgreedPlace, StrangersOnItsPortsAreSteppedOver) {
       pollfd wait{answers.get(), POLLIN, 0};
       poll_until({&wait, 1}, now_ns() + 50 * ns_per_ms);
       int error = 0;
-      const Fd fd = accept_connection(answers.get(), &error);
+      const Fd fd = accept_connection(answers, &error);
       const char text[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
       if (fd.valid() && ::send(fd.get(), text, sizeof text - 1, MSG_NOSIGNAL) < 0) continue;
     }

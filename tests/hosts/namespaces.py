@@ -54,10 +54,10 @@ class CannotShape(Exception):
 
 class Hosts:
     """n hosts, numbered from 0. rate (as tc writes it: "100mbit") and delay ("5ms") are of each host's way out.
-    ipv4 False: the hosts have IPv6 addresses only."""
+    ipv4 False: the hosts have IPv6 addresses only. congestion_control: of their TCP, such as "reno"; None: this machine's."""
 
-    def __init__(self, n, rate=None, delay=None, ipv4=True):
-        self.n, self.rate, self.delay, self.ipv4 = n, rate, delay, ipv4
+    def __init__(self, n, rate=None, delay=None, ipv4=True, congestion_control=None):
+        self.n, self.rate, self.delay, self.ipv4, self.congestion_control = n, rate, delay, ipv4, congestion_control
         self._holders, self._started = [], []
 
     def __enter__(self):
@@ -84,6 +84,8 @@ class Hosts:
                 self._in(host, f"ip addr add 10.77.0.{host + 1}/24 dev eth0")
             self._in(host, f"ip addr add fd77::{host + 1}/64 dev eth0 nodad")
             self._in(host, "ip link set eth0 up")
+            if self.congestion_control:
+                self._in(host, f"sysctl -qw net.ipv4.tcp_congestion_control={self.congestion_control}")
             self._shape(host)
 
     def destroy(self):

@@ -96,6 +96,23 @@ class Sim(unittest.TestCase):
         self.assertEqual(once.stdout, again.stdout)
         self.assertIn("held: ", once.stdout)
 
+    def test_joining_holds_and_says_how_many_messages_it_takes(self):
+        done = run("joining", "--seeds", 50)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("50 seeds from 0: 0 violations", done.stdout)
+        scene = {"n": 4, "faults": [{"kind": "absent", "rank": 2}]}
+        done = run("joining", "--scene", json.dumps(scene))
+        self.assertIn("rank 2 of 4 did not join within 3.0 s", done.stdout)
+        self.assertIn("messages a rank", done.stdout)
+
+    def test_a_joining_violation_is_shrunk_and_says_how_to_see_it_again(self):
+        scene = {"n": 6, "mistake": 5, "faults": [{"kind": "pause", "rank": 2}]}
+        done = run("joining", "--scene", json.dumps(scene))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("descriptors", done.stdout)
+        small = done.stdout.rsplit("--scene '", 1)[1].split("'")[0]
+        self.assertEqual((json.loads(small)["n"], json.loads(small).get("faults")), (2, None))
+
     def test_a_violation_says_how_to_see_it_again(self):
         scene = {"n": 4, "mistake": 7, "calls": [{"call": "all_reduce", "algorithm": "ring", "count": 100}]}
         done = run("faults", "--scene", json.dumps(scene))
@@ -115,7 +132,11 @@ class Sim(unittest.TestCase):
                 (("all_reduce", "--topology", "switch:2"), "holds 2 ranks, and 8 are asked for"),
                 (("all_reduce", "--calls", 0), "--calls: 0 is not within 1..1000"),
                 (("faults", "--scene", "{}"), "scene: "),
-                (("faults", "--seed", "x"), "--seed is \"x\"")):
+                (("faults", "--seed", "x"), "--seed is \"x\""),
+                (("faults", "--seeds", "-1"), "--seeds is \"-1\""),
+                (("joining", "--scene", '{"n": 2, "faults": [{"kind": "flood"}]}'), "\"flood\" is no fault"),
+                (("all_reduce", "--ranks", "16,64"), "--ranks belongs to --sweep"),
+                (("all_reduce", "--pipeline", "-3"), "--pipeline: -3 is less than 0")):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(sentence, done.stderr)

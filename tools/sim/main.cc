@@ -1,6 +1,7 @@
 // tutti-sim: forecasts collectives on fabrics that need not exist, and plays faults in virtual time.
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "schedule/collective.h"
+#include "simulation/joining.h"
 #include "simulation/world.h"
 #include "tools/sim/outlook.h"
 
@@ -25,8 +27,7 @@ struct Arguments {
   std::string size = "1M", message_max = "256K", topology, what_if, algorithm, trace, sweep, ranks, sizes;
   double events_max = 2e8;
   bool json = false;
-  uint64_t seeds = 1000, first = 0;
-  std::string seed, scene;
+  std::string seeds = "1000", first = "0", seed, scene;
 };
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, sentence); }
@@ -68,6 +69,7 @@ OutlookQuestion question_of(const Arguments& arguments, Collective collective) {
   question.calls = uint32_t(arguments.calls);
   question.events_max = arguments.events_max;
   if (!arguments.trace.empty()) question.trace_events_max = 200'000;
+  if (arguments.pipeline < 0) refuse(fmt::format("--pipeline: {} is less than 0", arguments.pipeline));
   if (question.n < 1) refuse(fmt::format("-n: {} is less than 1", question.n));
   if (question.root < 0 || question.root >= question.n)
     refuse(fmt::format("--root: {} is no rank of {}", question.root, question.n));
@@ -100,6 +102,7 @@ void forecast_on(const Arguments& arguments, const OutlookQuestion& question, co
 void answer(const Arguments& arguments, Collective collective) {
   const OutlookQuestion question = question_of(arguments, collective);
   if (!arguments.sweep.empty()) return sweep(arguments, question);
+  if (!arguments.ranks.empty()) refuse("--ranks belongs to --sweep: for one forecast, say -n");
   const bool asks_what_if = !arguments.what_if.empty();
   if (!asks_what_if || arguments.topology != "switch")
     forecast_on(arguments, question, parse_fabric(arguments.topology, question.n));
@@ -107,51 +110,75 @@ void answer(const Arguments& arguments, Collective collective) {
 }
 
 // Plays one scene that shall hold, and tells what is wrong, how to see it again, and the smallest scene that fails too.
-bool holds(const Scene& scene) {
-  const WorldResult seen = play(scene);
-  if (seen.problem.empty()) return true;
-  fmt::print("seed {}: {}\n  replay: tutti-sim faults --seed {}\n  scene:  {}\n", scene.seed, seen.problem, scene.seed,
+template <class Scene>
+bool holds(const Scene& scene, const char* subcommand) {
+  const std::string problem = play(scene).problem;
+  if (problem.empty()) return true;
+  fmt::print("seed {}: {}\n  replay: tutti-sim {} --seed {}\n  scene:  {}\n", scene.seed, problem, subcommand, scene.seed,
              to_text(scene));
   const Scene small = shrunk(scene, [](const Scene& one) { return play(one).problem; });
-  fmt::print("  shrunk: {}\n  replay: tutti-sim faults --scene '{}'\n", play(small).problem, to_text(small));
+  fmt::print("  shrunk: {}\n  replay: tutti-sim {} --scene '{}'\n", play(small).problem, subcommand, to_text(small));
   return false;
 }
 
-void faults(const Arguments& arguments) {
+void tell(bool good, const WorldResult& seen) {
+  fmt::print("{}: {} of {} survivors were ok with all calls; {:.3f} ms of virtual time, {} events{}{}\n",
+             good ? "held" : "violated", seen.all_ok, seen.survivors, double(seen.ended_at) / 1e6, seen.events,
+             seen.verdict.empty() ? "" : "; verdict: ", seen.verdict);
+}
+void tell(bool good, const JoiningResult& seen) {
+  fmt::print("{}: {} of {} survivors joined; {:.3f} ms of virtual time, {} events; {:.1f} messages a rank, {} at most{}{}\n",
+             good ? "held" : "violated", seen.joined, seen.survivors, double(seen.ended_at) / 1e6, seen.events,
+             seen.messages_mean, seen.messages_max, seen.sentence.empty() ? "" : "; one that failed: ", seen.sentence);
+}
+int good_ones(const WorldResult& seen) { return seen.all_ok; }
+int good_ones(const JoiningResult& seen) { return seen.joined; }
+
+// Scenes from seeds, or one of them, or one that is given.
+template <class MakeScene, class ParseScene>
+void play_scenes(const Arguments& arguments, const char* subcommand, MakeScene scene_of_seed, ParseScene parse) {
   bool good = true;
   if (!arguments.scene.empty() || !arguments.seed.empty()) {
-    const Scene scene = !arguments.scene.empty()
-                            ? parse_scene(arguments.scene)
-                            : scene_of(uint64_t(quantity(arguments.seed, 'n', "--seed")));
-    good = holds(scene);
-    const WorldResult seen = play(scene);
-    fmt::print("{}: {} of {} survivors were ok with all calls; {:.3f} ms of virtual time, {} events{}{}\n",
-               good ? "held" : "violated", seen.all_ok, seen.survivors, double(seen.ended_at) / 1e6, seen.events,
-               seen.verdict.empty() ? "" : "; verdict: ", seen.verdict);
+    const auto scene = !arguments.scene.empty() ? parse(arguments.scene)
+                                                : scene_of_seed(uint64_t(quantity(arguments.seed, 'n', "--seed")));
+    good = holds(scene, subcommand);
+    tell(good, play(scene));
   } else {
     int violations = 0, ok = 0, mixed = 0, cut = 0;
-    for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds && violations < 10; ++seed) {
-      const Scene scene = scene_of(seed);
-      if (!holds(scene)) ++violations;
-      const WorldResult seen = play(scene);
-      (seen.all_ok == seen.survivors ? ok : seen.all_ok == 0 ? cut : mixed) += 1;
+    const auto seeds = uint64_t(quantity(arguments.seeds, 'n', "--seeds"));
+    const auto first = uint64_t(quantity(arguments.first, 'n', "--first"));
+    for (uint64_t seed = first; seed < first + seeds && violations < 10; ++seed) {
+      const auto scene = scene_of_seed(seed);
+      const auto seen = play(scene);
+      if (!seen.problem.empty() && !holds(scene, subcommand)) ++violations;
+      (good_ones(seen) == seen.survivors ? ok : good_ones(seen) == 0 ? cut : mixed) += 1;
     }
-    fmt::print("{} seeds from {}: {} violations; all survivors ok in {}, some in {}, none in {}\n", arguments.seeds,
-               arguments.first, violations, ok, mixed, cut);
+    fmt::print("{} seeds from {}: {} violations; all survivors ok in {}, some in {}, none in {}\n", seeds, first,
+               violations, ok, mixed, cut);
     good = violations == 0;
   }
   if (!good) throw Error(Code::internal_error, "what must hold does not");
 }
 
+void declare_scenes(CLI::App& app, Arguments& arguments, const char* name, const char* sentence) {
+  CLI::App* sub = app.add_subcommand(name, sentence);
+  sub->add_option("--seeds", arguments.seeds, "How many seeds")->capture_default_str();
+  sub->add_option("--first", arguments.first, "The first of them")->capture_default_str();
+  sub->add_option("--seed", arguments.seed, "This one alone");
+  sub->add_option("--scene", arguments.scene, "A scene as JSON instead of a seed");
+}
+
 void declare(CLI::App& app, Arguments& arguments) {
   app.require_subcommand(1);
+  app.footer(
+      "\n  tutti-sim all_reduce -n 4096 --topology fat-tree:32x16,ranks=8,rails=8,link=100G --size 1G\n"
+      "  tutti-sim all_reduce --sweep sweep.svg --ranks 16..1024 --sizes 1K..64M --topology dragonfly\n"
+      "  tutti-sim all_reduce -n 1024 --what-if machine.json --trace t.json\n"
+      "  tutti-sim faults --seeds 10000");
   arguments.topology = "switch";
   arguments.sizes = "1K..64M";
-  CLI::App* faults = app.add_subcommand("faults", "Run real communicators in virtual time with faults, from seeds");
-  faults->add_option("--seeds", arguments.seeds, "How many seeds")->capture_default_str();
-  faults->add_option("--first", arguments.first, "The first of them")->capture_default_str();
-  faults->add_option("--seed", arguments.seed, "This one alone");
-  faults->add_option("--scene", arguments.scene, "A scene as JSON instead of a seed");
+  declare_scenes(app, arguments, "faults", "Run real communicators in virtual time with faults, from seeds");
+  declare_scenes(app, arguments, "joining", "Run real bootstraps in virtual time with faults and strangers, from seeds");
   for (const Collective collective : planned_collectives) {
     CLI::App* sub = app.add_subcommand(std::string(name(collective)), "Forecast its algorithms on a fabric");
     sub->add_option("-n", arguments.n, "Ranks")->capture_default_str();
@@ -188,7 +215,11 @@ int run(int argc, char** argv) {
   }
   try {
     const std::string chosen = app.get_subcommands().front()->get_name();
-    if (chosen == "faults") faults(arguments);
+    if (chosen == "faults") play_scenes(arguments, "faults", scene_of, parse_scene);
+    if (chosen == "joining") {
+      ::setenv("TUTTI_LOG", "off", 0);  // what ranks would say of strangers and of descriptors that ran out
+      play_scenes(arguments, "joining", joining_scene_of, parse_joining_scene);
+    }
     for (const Collective collective : planned_collectives)
       if (chosen == name(collective)) answer(arguments, collective);
   } catch (const std::exception& error) {
