@@ -370,7 +370,7 @@ class Mistakes(unittest.TestCase):
                     (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), ValueError, "3 elements in place of 4"),
                     (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)), ValueError, "3 rows"),
                     (lambda: dist.group.WORLD._get_backend(torch.device("cpu")).allreduce(
-                        [torch.ones(3, device="meta")], dist.AllreduceOptions()), NotImplementedError, "on meta; this version")):
+                        [torch.ones(3, device="meta")], dist.AllreduceOptions()), NotImplementedError, "on meta; Tutti moves")):
                 try:
                     call()
                     raise AssertionError(f"{text}: nothing was raised")
