@@ -1,4 +1,4 @@
-// A module of devices, as libtutti_cuda.so is one, whose devices are simulated: so that who loads it can reach them too.
+// A module of devices, as libtutti_cuda.so is one, whose devices are simulated; who loads it can reach them too.
 #include "device/simulated.h"
 
 extern "C" [[gnu::visibility("default")]] const tutti::DeviceModule* tutti_device_module(uint32_t version) noexcept {

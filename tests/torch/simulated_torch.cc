@@ -1,5 +1,5 @@
-// Tutti's simulated devices as devices of PyTorch ("privateuseone"), for tests: memory that the host cannot touch, streams
-// and events. What is not a copy or a view is computed on the CPU.
+// Tutti's simulated devices as devices of PyTorch ("privateuseone"), for tests: memory that the host cannot touch,
+// streams and events. What is not a copy or a view is computed on the CPU.
 #include <ATen/ATen.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -162,14 +162,15 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::
                          std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
   const at::ScalarType type = dtype.value_or(at::kFloat);
   int64_t last = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) last = sizes[i] == 0 || last < 0 ? -1 : last + (sizes[i] - 1) * strides[i];
+  for (size_t i = 0; i < sizes.size(); ++i)
+    last = sizes[i] == 0 || last < 0 ? -1 : last + (sizes[i] - 1) * strides[i];
   const size_t bytes = size_t(last + 1) * c10::elementSize(type);
   const auto before = std::exchange(current_device, device && device->has_index() ? device->index() : current_device);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocator()->allocate(bytes), allocator(), true);
   if (storage.data_ptr().get() == nullptr) storage.set_data_ptr({nullptr, c10::Device(here, current_device)});
   current_device = before;
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                                             c10::scalarTypeToTypeMeta(type));
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(type));
   made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return made;
 }
@@ -203,7 +204,8 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool) {
     copy_bytes(device, bytes.data_ptr(), tensor.storage().data_ptr().get(), tensor.storage().nbytes(), true);
     return bytes.view(tensor.scalar_type());
   };
-  const at::Tensor source = from_host ? self : whole_of(self).as_strided(self.sizes(), self.strides(), self.storage_offset());
+  const at::Tensor source =
+      from_host ? self : whole_of(self).as_strided(self.sizes(), self.strides(), self.storage_offset());
   if (to_host) return to.copy_(source), to;
   const at::Tensor target = whole_of(to);
   target.as_strided(to.sizes(), to.strides(), to.storage_offset()).copy_(source);

@@ -1,4 +1,4 @@
-// The c10d backend: every call of torch.distributed as calls of Tutti's C interface, on tensors of the host and of devices.
+// The c10d backend: calls of torch.distributed as calls of Tutti's C interface, on tensors of the host and of devices.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -108,7 +108,7 @@ class Backend : public c10d::Backend {
                                      Call::Body body);
   void check_device(c10::Device device);
   OfDevice& of_device(c10::Device device);
-  tuttiComm_t communicator_of(c10::Device device);
+  void make_communicator(c10::Device device, OfDevice& there);
   std::shared_ptr<Reached> reached(const Tensor& tensor);
   Terms terms(milliseconds asked) const { return Terms(asked.count() > 0 ? asked : timeout_, joined_timeout_); }
   void check_open() const;

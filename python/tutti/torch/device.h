@@ -1,5 +1,5 @@
-// Tensors of devices: where a call stands among the work of the caller's stream and of the group's own stream there. All
-// through PyTorch's interface to any device, so that nothing of a device's own is needed to compile it.
+// Tensors of devices: where a call stands among the work of the caller's stream and of the group's own stream there.
+// All through PyTorch's interface to any device, so that nothing of a device's own is needed to compile it.
 #pragma once
 
 #include <ATen/ATen.h>
