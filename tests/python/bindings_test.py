@@ -249,6 +249,24 @@ class Memory(unittest.TestCase):
         run(2, body)
 
 
+class Devices(unittest.TestCase):
+    def test_a_rank_names_its_device_and_hears_where_there_is_none(self):
+        code = ("import numpy as np, tutti\n"
+                "for device in (None, 1, 7):\n"
+                "    try:\n"
+                "        with tutti.Communicator.join(1, tutti.unique_id(), 0, tutti.Config(device=device)) as comm:\n"
+                "            comm.all_reduce(np.ones(3)); print(comm.device)\n"
+                "    except tutti.Error as error: print(type(error).__name__, error)")
+
+        def said(devices):
+            return subprocess.run([sys.executable, "-c", code], env={**os.environ, "TUTTI_DEVICE": devices}, text=True,
+                                  capture_output=True, check=True).stdout.splitlines()
+        with_two, with_none = said("simulated:devices=2"), said("none")
+        self.assertEqual(with_two[:2] + with_none[:1], ["-1", "1", "-1"])
+        self.assertRegex(with_two[2], "InvalidArgument .*device is 7, outside 0 to 1")
+        self.assertRegex(with_none[1], "Unsupported .*device is 1, but this process has none")
+
+
 class Types(unittest.TestCase):
     def test_stubs_name_all_that_there_is_with_its_types(self):
         core = sys.modules["tutti._core"]
