@@ -89,7 +89,8 @@ TEST(Handle, AForkIsRefusedEveryCallAndEndsWhileItsParentGoesOn) {
   for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
 }
 
-// Rank 1 is forked, goes on, and is killed while its fork lives. Rank 0 must not lose it before, and miss it at once then.
+// Rank 1 is forked, goes on, and is killed while its fork lives. Rank 0 must not lose it before, and miss it at once
+// then.
 void lose_rank_1_whose_fork_lives(const char* transport) {
   SCOPED_TRACE(transport);
   constexpr int calls_before = 20;
@@ -101,9 +102,7 @@ void lose_rank_1_whose_fork_lives(const char* transport) {
   test::Processes ranks(2, options, [&](int rank, tuttiComm_t comm) {
     ::close(life[1]);
     float value = 1;
-    const auto all_reduce = [&] {
-      return tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiMax, comm, nullptr);
-    };
+    const auto all_reduce = [&] { return tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiMax, comm, nullptr); };
     if (rank == 1 && ::fork() == 0) {
       char never;
       ::_exit(::read(life[0], &never, 1) == 0 ? 0 : 1);

@@ -140,7 +140,8 @@ class DeviceAllocator final : public c10::Allocator {
   void copy_data(void*, const void*, size_t) const override { TORCH_CHECK(false, "not of these devices"); }
 
  private:
-  // Memory of a caching allocator would be used again by the maker's stream, in its order: here it must have come to it.
+  // Memory of a caching allocator would be used again by the maker's stream, in its order: here it must have come to
+  // it.
   static void release(void* context) {
     const std::unique_ptr<Block> block(static_cast<Block*>(context));
     const Guard guard;
@@ -162,8 +163,7 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::
                          std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
   const at::ScalarType type = dtype.value_or(at::kFloat);
   int64_t last = 0;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    last = sizes[i] == 0 || last < 0 ? -1 : last + (sizes[i] - 1) * strides[i];
+  for (size_t i = 0; i < sizes.size(); ++i) last = sizes[i] == 0 || last < 0 ? -1 : last + (sizes[i] - 1) * strides[i];
   const size_t bytes = size_t(last + 1) * c10::elementSize(type);
   const auto before = std::exchange(current_device, device && device->has_index() ? device->index() : current_device);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocator()->allocate(bytes), allocator(), true);
@@ -231,9 +231,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   library.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
 }
-TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>());
-}
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>()); }
 
 }  // namespace
 

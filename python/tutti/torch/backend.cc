@@ -278,7 +278,8 @@ WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, c
     const Tensor in = plain(input), out = flat_room(list);
     const std::vector<size_t> counts = sizes_of(list);
     if (all_equal(counts))
-      check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), counts[0], moved_type(in), at_.comm, at_.stream, terms.get()));
+      check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), counts[0], moved_type(in), at_.comm, at_.stream,
+                               terms.get()));
     else
       check(tuttiAllGatherVWith(in.data_ptr(), size_t(in.numel()), out.data_ptr(), counts.data(), nullptr,
                                 moved_type(in), at_.comm, at_.stream, terms.get()));
@@ -351,8 +352,8 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
     }
     run_together([&] {
       for (size_t i = 0; i < in.size(); ++i)
-        check(tuttiAllGatherWith(in[i].data_ptr(), out[i].data_ptr(), size_t(in[i].numel()), moved_type(in[i]), at_.comm,
-                                 at_.stream, terms.get()));
+        check(tuttiAllGatherWith(in[i].data_ptr(), out[i].data_ptr(), size_t(in[i].numel()), moved_type(in[i]),
+                                 at_.comm, at_.stream, terms.get()));
     });
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
@@ -400,8 +401,8 @@ WorkPointer Backend::gather_single(Tensor& output, Tensor& input, const c10d::Ga
   }
   const auto body = [this, input, outputs, root = int(opts.rootRank), terms = terms(opts.timeout)] {
     const Tensor in = plain(input), out = outputs.empty() ? Tensor() : plain_room(outputs[0]);
-    check(tuttiGatherWith(in.data_ptr(), data_or_null(out), size_t(in.numel()), moved_type(in), root, at_.comm, at_.stream,
-                          terms.get()));
+    check(tuttiGatherWith(in.data_ptr(), data_or_null(out), size_t(in.numel()), moved_type(in), root, at_.comm,
+                          at_.stream, terms.get()));
     if (out.defined()) put_back(out, outputs[0]);
   };
   return submit({OpType::GATHER, "tutti:gather", caller_waits(opts)}, inputs, outputs, body);
@@ -497,8 +498,8 @@ WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::vector<in
   const auto body = [this, input, output, out_counts, in_counts, even, terms = terms(opts.timeout)] {
     const Tensor in = plain(input), out = plain_room(output);
     if (even)
-      check(
-          tuttiAlltoAllWith(in.data_ptr(), out.data_ptr(), in_counts[0], moved_type(in), at_.comm, at_.stream, terms.get()));
+      check(tuttiAlltoAllWith(in.data_ptr(), out.data_ptr(), in_counts[0], moved_type(in), at_.comm, at_.stream,
+                              terms.get()));
     else
       check(tuttiAlltoAllVWith(in.data_ptr(), in_counts.data(), nullptr, out.data_ptr(), out_counts.data(), nullptr,
                                moved_type(in), at_.comm, at_.stream, terms.get()));

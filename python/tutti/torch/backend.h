@@ -96,7 +96,7 @@ class Backend : public c10d::Backend {
   struct OfDevice {
     c10::Stream stream;
     tuttiStream_t handle;  // of the stream
-    tuttiComm_t comm;  // null until the first call runs
+    tuttiComm_t comm;      // null until the first call runs
   };
   // Where the call that runs is made.
   struct Place {
@@ -104,8 +104,8 @@ class Backend : public c10d::Backend {
     tuttiStream_t stream;
   };
   WorkPointer submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body);
-  c10::intrusive_ptr<Call> on_device(c10::Device device, const Kind& kind, const Tensors& inputs, const Tensors& outputs,
-                                     Call::Body body);
+  c10::intrusive_ptr<Call> on_device(c10::Device device, const Kind& kind, const Tensors& inputs,
+                                     const Tensors& outputs, Call::Body body);
   void check_device(c10::Device device);
   OfDevice& of_device(c10::Device device);
   void make_communicator(c10::Device device, OfDevice& there);

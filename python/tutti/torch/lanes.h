@@ -342,8 +342,7 @@ class Mailbox {
 
  private:
   static at::Tensor room_on_host(const at::Tensor& tensor) {
-    return at::empty(tensor.sizes(),
-                     tensor.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
+    return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
   }
   static void deliver_early(const Receive& receive, const Early& message) {
     const auto fill = [&](void* to) {

@@ -229,7 +229,8 @@ inline void Call::hold_or_wait(milliseconds timeout) {
   turn_->hold();
   if (timeout.count() <= 0) return;
   constexpr std::chrono::microseconds pause{20};
-  for (const auto until = std::chrono::steady_clock::now() + timeout; !turn_->passed(); std::this_thread::sleep_for(pause))
+  for (const auto until = std::chrono::steady_clock::now() + timeout; !turn_->passed();
+       std::this_thread::sleep_for(pause))
     if (std::chrono::steady_clock::now() > until) raise_not_over(timeout);
 }
 
