@@ -49,6 +49,7 @@ tuttiConfig_t Config::get() const {
   made.interface_name = interface_name ? interface_name->c_str() : nullptr;
   made.channels = channels.value_or(-1);
   made.determinism = determinism.value_or(-1);
+  made.device = device.value_or(-1);
   return made;
 }
 
@@ -218,6 +219,9 @@ void bind_questions(nb::class_<PyCommunicator>& type) {
   type.def_prop_ro("rank", [](PyCommunicator& self) { return read<int>(self, tuttiCommUserRank); })
       .def_prop_ro("size", [](PyCommunicator& self) { return read<int>(self, tuttiCommCount); })
       .def_prop_ro(
+          "device", [](PyCommunicator& self) { return read<int>(self, tuttiCommDevice); },
+          "Number of this rank's GPU; -1 where it has none yet.")
+      .def_prop_ro(
           "device", [](PyCommunicator& self) { return read<int>(self, tuttiCommDevice); }, "This rank's GPU, or -1.")
       .def_prop_ro("closed", &PyCommunicator::closed)
       .def(
@@ -280,12 +284,12 @@ void bind_communicator(nb::module_& module) {
       .def(
           "__init__",
           [](Config* self, Int timeout_ms, Text algorithm, Text transport, Text interface_name, Int channels,
-             Int determinism) {
-            new (self) Config{timeout_ms, algorithm, transport, interface_name, channels, determinism};
+             Int determinism, Int device) {
+            new (self) Config{timeout_ms, algorithm, transport, interface_name, channels, determinism, device};
           },
           nb::kw_only(), nb::arg("timeout_ms") = nb::none(), nb::arg("algorithm") = nb::none(),
           nb::arg("transport") = nb::none(), nb::arg("interface_name") = nb::none(), nb::arg("channels") = nb::none(),
-          nb::arg("determinism") = nb::none());
+          nb::arg("determinism") = nb::none(), nb::arg("device") = nb::none());
   nb::class_<Options>(module, "Options", "What one call asks for beside what it does; None: as the communicator.")
       .def(
           "__init__",

@@ -29,7 +29,7 @@ class PyStream {
 struct Config {
   std::optional<int> timeout_ms;
   std::optional<std::string> algorithm, transport, interface_name;
-  std::optional<int> channels, determinism;
+  std::optional<int> channels, determinism, device;
 
   // Lives as long as this.
   tuttiConfig_t get() const;

@@ -24,11 +24,12 @@ struct Extent {
   size_t bytes = 0;
 };
 
-Extent extent_of_blocks(const char* name, const std::byte* data, const BlockLayout& blocks, size_t width, size_t vectors,
-                        size_t stride) {
+// only: the one block that the buffer has, where the layout knows the sizes of others too; -1: all of them.
+Extent extent_of_blocks(const char* name, const std::byte* data, const BlockLayout& blocks, int only, size_t width,
+                        size_t vectors, size_t stride) {
   size_t first = ~size_t{0}, end = 0;
   for (size_t i = 0; i < blocks.sizes.size(); ++i) {
-    if (blocks.sizes[i] == 0) continue;
+    if (blocks.sizes[i] == 0 || (only >= 0 && i != size_t(only))) continue;
     first = std::min(first, blocks.firsts[i]);
     end = std::max(end, blocks.firsts[i] + blocks.sizes[i]);
   }
@@ -50,12 +51,18 @@ Part output_part(const Communicator& communicator, const Request& request) {
   return meaning(request.call.kind).output_of(int(request.call.root) == communicator.rank());
 }
 
+int only_block(const Communicator& communicator, const Request& request, Part part) {
+  return part == Part::own && !request.layout->of_pairs ? communicator.rank() : -1;
+}
+
 // In place, a rank's own block of the other buffer: both begin where that buffer does.
 Extent input_extent(const Communicator& communicator, const Request& request) {
   const size_t width = element_bytes(request.call), vectors = request.terms.inputs;
   if (request.input == nullptr) return {"sendbuff"};
   if (request.layout != nullptr)
-    return extent_of_blocks("sendbuff", request.input, request.layout->input, width, vectors, request.vector_stride);
+    return extent_of_blocks("sendbuff", request.input, request.layout->input,
+                            only_block(communicator, request, input_part(communicator, request)), width, vectors,
+                            request.vector_stride);
   const size_t elements = elements_of(communicator, request.call, input_part(communicator, request));
   if (elements == 0) return {"sendbuff"};
   return {"sendbuff", request.input, (elements + (vectors - 1) * request.vector_stride) * width};
@@ -64,7 +71,9 @@ Extent input_extent(const Communicator& communicator, const Request& request) {
 Extent output_extent(const Communicator& communicator, const Request& request) {
   const size_t width = element_bytes(request.call);
   if (request.output == nullptr) return {"recvbuff"};
-  if (request.layout != nullptr) return extent_of_blocks("recvbuff", request.output, request.layout->output, width, 1, 0);
+  if (request.layout != nullptr)
+    return extent_of_blocks("recvbuff", request.output, request.layout->output,
+                            only_block(communicator, request, output_part(communicator, request)), width, 1, 0);
   return {"recvbuff", request.output,
           elements_of(communicator, request.call, output_part(communicator, request)) * width};
 }

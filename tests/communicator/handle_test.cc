@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -14,6 +17,7 @@
 #include "communicator/c_api.h"
 #include "communicator/calling_thread.h"
 #include "communicator/communicator.h"
+#include "communicator/ranks.h"
 #include "sanitizer.h"
 
 namespace tutti {
@@ -83,6 +87,41 @@ TEST(Handle, AForkIsRefusedEveryCallAndEndsWhileItsParentGoesOn) {
   EXPECT_EQ(tuttiBarrier(comms[0], nullptr), tuttiSuccess);
   other.join();
   for (tuttiComm_t comm : comms) tuttiCommDestroy(comm);
+}
+
+// Rank 1 is forked, goes on, and is killed while its fork lives. Rank 0 must not lose it before, and miss it at once
+// then.
+void lose_rank_1_whose_fork_lives(const char* transport) {
+  SCOPED_TRACE(transport);
+  constexpr int calls_before = 20;
+  std::array<int, 2> life{};  // rank 1's fork lives until its writing end, which the test has, is closed
+  ASSERT_EQ(::pipe(life.data()), 0);
+  test::RanksOptions options;
+  options.transport = transport;
+  options.timeout_ms = 10000;
+  test::Processes ranks(2, options, [&](int rank, tuttiComm_t comm) {
+    ::close(life[1]);
+    float value = 1;
+    const auto all_reduce = [&] { return tuttiAllReduce(&value, &value, 1, tuttiFloat32, tuttiMax, comm, nullptr); };
+    if (rank == 1 && ::fork() == 0) {
+      char never;
+      ::_exit(::read(life[0], &never, 1) == 0 ? 0 : 1);
+    }
+    for (int call = 0; call < calls_before; ++call) ASSERT_EQ(all_reduce(), tuttiSuccess) << tuttiGetLastError(nullptr);
+    if (rank == 1) ::raise(SIGKILL);
+    const auto began = std::chrono::steady_clock::now();
+    EXPECT_EQ(all_reduce(), tuttiRemoteError);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1)) << "the fork hides the death";
+    EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("rank 1"), std::string::npos) << tuttiGetLastError(nullptr);
+  });
+  EXPECT_EQ(ranks.wait(0), 0);
+  EXPECT_TRUE(WIFSIGNALED(ranks.wait(1)));
+  for (const int end : life) ::close(end);
+}
+
+TEST(Handle, AForkClosesNothingOfItsParentsAndDoesNotHideItsDeath) {
+  if (test::thread_sanitizer) GTEST_SKIP() << "forks";
+  for (const char* transport : {"shm", "tcp"}) lose_rank_1_whose_fork_lives(transport);
 }
 
 TEST(CallingThread, KeepsNothingFromOtherThreads) {

@@ -215,6 +215,21 @@ TEST_P(DeviceStreams, WrongBuffersAndStreamsAreNamed) {
   });
 }
 
+TEST_P(DeviceStreams, OwnBlocksOfUnevenFormsMayEndWithTheirAllocation) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    const std::vector<size_t> counts{1, 5};
+    const size_t mine = counts[size_t(rank)];
+    UserStream stream(0);
+    const DeviceBuffer own(0, std::vector<float>(mine, float(rank + 1))), all(0, 6 * sizeof(float));
+    must(tuttiAllGatherV(own.data(), mine, all.data(), counts.data(), nullptr, tuttiFloat32, comm, stream));
+    must(tuttiReduceScatterV(all.data(), counts.data(), nullptr, own.data(), mine, tuttiFloat32, tuttiSum, comm,
+                             stream));
+    stream.wait();
+    EXPECT_EQ(all.values<float>(), (std::vector<float>{1, 2, 2, 2, 2, 2}));
+    EXPECT_EQ(own.values<float>(), std::vector<float>(mine, 2.0f * float(rank + 1)));
+  });
+}
+
 TEST_P(DeviceStreams, NothingLeaks) {
   const auto round = [this] {
     test::run_threads(3, options(), [](int rank, tuttiComm_t comm) {

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The Python package: every method on arrays of numpy, zero copy, lifetimes, errors. Ranks are threads of this process,
 which also shows that calls run without Python's lock. Usage: bindings_test.py [unittest's arguments]"""
+import ast
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -245,6 +247,54 @@ class Memory(unittest.TestCase):
             comm.all_reduce(data)
             self.assertEqual((data.ctypes.data, data[-1]), (place, comm.size))
         run(2, body)
+
+
+class Devices(unittest.TestCase):
+    def test_a_rank_names_its_device_and_hears_where_there_is_none(self):
+        code = ("import numpy as np, tutti\n"
+                "for device in (None, 1, 7):\n"
+                "    try:\n"
+                "        with tutti.Communicator.join(1, tutti.unique_id(), 0, tutti.Config(device=device)) as comm:\n"
+                "            comm.all_reduce(np.ones(3)); print(comm.device)\n"
+                "    except tutti.Error as error: print(type(error).__name__, error)")
+
+        def said(devices):
+            return subprocess.run([sys.executable, "-c", code], env={**os.environ, "TUTTI_DEVICE": devices}, text=True,
+                                  capture_output=True, check=True).stdout.splitlines()
+        with_two, with_none = said("simulated:devices=2"), said("none")
+        self.assertEqual(with_two[:2] + with_none[:1], ["-1", "1", "-1"])
+        self.assertRegex(with_two[2], "InvalidArgument .*device is 7, outside 0 to 1")
+        self.assertRegex(with_none[1], "Unsupported .*device is 1, but this process has none")
+
+
+class Types(unittest.TestCase):
+    def test_stubs_name_all_that_there_is_with_its_types(self):
+        core = sys.modules["tutti._core"]
+        stub = ast.parse(pathlib.Path(tutti.__file__).with_name("_core.pyi").read_text(encoding="utf-8"))
+
+        def declared(body):
+            functions = (ast.FunctionDef, ast.ClassDef)
+            named = [n.name for n in body if isinstance(n, functions)]
+            named += [n.target.id for n in body if isinstance(n, ast.AnnAssign)]
+            return {name for name in named if not name.startswith("_")}
+
+        def there(thing):
+            return {name for name in vars(thing) if not name.startswith("_")}
+        self.assertEqual(declared(stub.body), there(core))
+        for kind in (node for node in stub.body if isinstance(node, ast.ClassDef)):
+            self.assertEqual(declared(kind.body), there(getattr(core, kind.name)), kind.name)
+        for function in (node for node in ast.walk(stub) if isinstance(node, ast.FunctionDef)):
+            self.assertIsNotNone(function.returns, function.name)
+            arguments = [*function.args.args, *function.args.kwonlyargs]
+            untyped = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "arg")]
+            self.assertEqual(untyped, [], function.name)
+
+    def test_every_result_has_an_exception(self):
+        kinds = {kind.result: kind for kind in tutti.errors.BY_RESULT.values()}
+        self.assertEqual(kinds, tutti.errors.BY_RESULT)
+        for result, kind in kinds.items():
+            self.assertIs(getattr(tutti, kind.__name__), kind)
+            self.assertTrue(issubclass(kind, tutti.Error) and tutti.error_string(result), kind)
 
 
 if __name__ == "__main__":

@@ -169,6 +169,19 @@ class Collectives(unittest.TestCase):
             outputs = [torch.zeros(size * n) for n in (2, 3)]
             group.allgather_into_tensor_coalesced(outputs, [torch.full((n,), float(rank)) for n in (2, 3)]).wait()
             same(outputs[1], torch.arange(size).repeat_interleave(3).float(), "all_gather_into_tensor_coalesced")
+            outputs = [torch.zeros(n) for n in (2, 3)]
+            group.reduce_scatter_tensor_coalesced(outputs, [torch.arange(size * n).float() for n in (2, 3)]).wait()
+            same(outputs[1], size * torch.arange(rank * 3, rank * 3 + 3).float(), "reduce_scatter_tensor_coalesced")
+            lists = [[torch.zeros(n) for n in (1, 4)] for _ in range(size)]
+            dist.all_gather_coalesced(lists, [torch.full((n,), float(rank)) for n in (1, 4)])
+            for r in range(size):
+                same(lists[r][1], torch.full((4,), float(r)), "all_gather_coalesced")
+            tensors = [torch.full((n,), float(rank)) for n in (1, 5)]
+            with dist.distributed_c10d._coalescing_manager(async_ops=True) as together:
+                for tensor in tensors:
+                    dist.all_reduce(tensor)
+            together.wait()
+            same(tensors[1], torch.full((5,), size * (size - 1) / 2), "calls of a coalescing manager")
         self.run_everywhere(body)
 
     def test_premultiplied_sums_float8_uint16_and_sparse_tensors(self):
@@ -370,7 +383,7 @@ class Mistakes(unittest.TestCase):
                     (lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), ValueError, "3 elements in place of 4"),
                     (lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3)), ValueError, "3 rows"),
                     (lambda: dist.group.WORLD._get_backend(torch.device("cpu")).allreduce(
-                        [torch.ones(3, device="meta")], dist.AllreduceOptions()), NotImplementedError, "on meta; this version")):
+                        [torch.ones(3, device="meta")], dist.AllreduceOptions()), NotImplementedError, "on meta; Tutti moves")):
                 try:
                     call()
                     raise AssertionError(f"{text}: nothing was raised")

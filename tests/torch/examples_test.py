@@ -68,6 +68,7 @@ class Examples(unittest.TestCase):
             with self.subTest(ranks=size):
                 self.check_primitives(torchrun(size, "primitives.py"), size)
                 self.assertGreater(figure(r"accuracy ([\d.]+)", torchrun(size, "ddp_mnist.py", "--epochs", 1, "--lr", 0.1)), 0.6)
+                self.assertIn(f"the mean over {size} ranks is", torchrun(size, "by_hand.py", "--epochs", 1))
                 text = torchrun(size, "two_kinds.py")
                 self.assertLess(figure(r"difference between the two: (\S+)", text), 1e-4)
                 self.assertLess(figure(r"data parallel:  loss \S+ to (\S+)", text), 0.8)
@@ -91,12 +92,14 @@ class Examples(unittest.TestCase):
         if (reason := namespaces.why_not()) is not None:
             self.skipTest(reason)
         with namespaces.Hosts(2) as hosts:
-            for example, arguments, wanted in (("primitives.py", (), "passed by all"), ("two_kinds.py", (), "difference"),
-                                               ("ddp_mnist.py", ("--epochs", "1"), "accuracy")):
+            for example, ranks_each, arguments, wanted in (
+                    ("primitives.py", 2, (), "passed by all"), ("by_hand.py", 2, ("--epochs", "1"), "on all ranks: True"),
+                    ("two_kinds.py", 2, (), "difference"), ("pipeline.py", 1, (), "a layer each: loss"),
+                    ("ddp_mnist.py", 2, ("--epochs", "1"), "accuracy")):
                 port = free_port()
                 started = [hosts.start(node, [
                     sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node_rank", str(node),
-                    "--nproc_per_node", "2", "--master_addr", hosts.address(0), "--master_port", str(port),
+                    "--nproc_per_node", str(ranks_each), "--master_addr", hosts.address(0), "--master_port", str(port),
                     str(FOLDER / example), *arguments], stdout=subprocess.PIPE, text=True) for node in range(2)]
                 texts = [process.communicate(timeout=150)[0] for process in started]
                 self.assertEqual([process.returncode for process in started], [0, 0], texts)

@@ -67,7 +67,10 @@ def _backend(group):
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("there is no process group: call init_process_group first")
-    return group._get_backend(torch.device("cpu"))
+    try:
+        return group._get_backend(torch.device("cpu"))
+    except RuntimeError:  # a group for GPUs alone
+        return group._get_backend(torch.device("cuda"))
 
 
 def transport(peer: int, group=None) -> str:

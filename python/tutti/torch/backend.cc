@@ -96,6 +96,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
     : c10d::Backend(rank, size), store_(std::move(store)), joined_timeout_(timeout), timeout_(timeout) {
   const auto [comm, id] = join(*store_, rank, size, timeout);
   comm_ = comm;
+  at_ = {comm_, nullptr};
   queue_ = std::make_unique<Queue>();
   store_ = c10::make_intrusive<c10d::PrefixStore>(name_of(id), store_);
   lanes_ = std::make_unique<PointToPoint>(store_, rank, size, comm_, timeout);
@@ -103,7 +104,11 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
 }
 
 void Backend::end(bool abort) {
-  if (abort && !ended_) tuttiCommAbort(comm_);
+  if (abort && !ended_) {
+    tuttiCommAbort(comm_);
+    const std::lock_guard lock(devices_mutex_);
+    for (const auto& [device, there] : devices_) tuttiCommAbort(there.comm);
+  }
   if (ended_.exchange(true)) return;
   int rank = 0;
   if (tuttiCommUserRank(comm_, &rank) != tuttiSuccess) {  // in a fork, which has none of their threads
@@ -113,6 +118,7 @@ void Backend::end(bool abort) {
   }
   queue_->close();
   lanes_->close(abort);
+  for (const auto& [device, there] : devices_) tuttiCommDestroy(there.comm);
   tuttiCommDestroy(std::exchange(comm_, nullptr));
 }
 
@@ -137,10 +143,13 @@ std::string Backend::algorithm_for(const std::string& collective, size_t bytes) 
 }
 
 WorkPointer Backend::submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body) {
-  auto call = c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, std::move(body));
   check_open();
+  const std::optional<c10::Device> device = device_of(inputs.empty() ? outputs : inputs);
+  auto call = device ? on_device(*device, kind, inputs, outputs, std::move(body))
+                     : c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, std::move(body));
   ++calls_;
-  queue_->submit(call, kind.caller_waits);
+  // On a device nothing is waited for, so that it may be put there at once.
+  queue_->submit(call, kind.caller_waits || device);
   return call;
 }
 
@@ -165,8 +174,8 @@ WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& o
   check_root(opts.rootRank);
   const auto body = [this, tensor, root = int(opts.rootRank), terms = terms(opts.timeout)] {
     const Tensor data = rank_ == root ? plain(tensor) : plain_room(tensor);
-    check(tuttiBroadcastWith(data.data_ptr(), data.data_ptr(), size_t(data.numel()), moved_type(data), root, comm_,
-                             nullptr, terms.get()));
+    check(tuttiBroadcastWith(data.data_ptr(), data.data_ptr(), size_t(data.numel()), moved_type(data), root, at_.comm,
+                             at_.stream, terms.get()));
     if (rank_ != root) put_back(data, tensor);
   };
   return submit({OpType::BROADCAST, "tutti:broadcast", caller_waits(opts)}, tensors, tensors, body);
@@ -178,9 +187,9 @@ WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& o
   reduced_type(tensor);
   const auto body = [this, tensor, op = opts.reduceOp, terms = terms(opts.timeout)] {
     const Tensor data = plain(tensor);
-    const Operator with(op, data, comm_);
+    const Operator with(op, data, at_.comm);
     check(tuttiAllReduceWith(data.data_ptr(), data.data_ptr(), size_t(data.numel()), reduced_type(data), with.get(),
-                             comm_, nullptr, terms.get()));
+                             at_.comm, at_.stream, terms.get()));
     put_back(data, tensor);
   };
   return submit({OpType::ALLREDUCE, "tutti:all_reduce", caller_waits(opts)}, tensors, tensors, body);
@@ -190,7 +199,8 @@ WorkPointer Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOpt
   if (tensors.size() != 1)
     refuse("all_reduce has " + std::to_string(tensors.size()) + " sparse tensors in place of one");
   const Tensor tensor = tensors[0];
-  if (!tensor.device().is_cpu()) check_on_host(tensor, "tensor");
+  if (!tensor.device().is_cpu())
+    raise(tuttiUnsupported, "sparse tensors are reduced on the CPU only, and tensor is on " + tensor.device().str());
   if (opts.reduceOp.op_ != c10d::ReduceOp::SUM) refuse("sparse tensors can only be summed up");
   const auto body = [this, tensor, opts] { all_reduce_sparse(tensor, opts); };
   return submit({OpType::_ALLREDUCE_SPARSE, "tutti:sparse_all_reduce", caller_waits(opts)}, {}, tensors, body);
@@ -203,7 +213,7 @@ void Backend::all_reduce_sparse(const Tensor& tensor, const c10d::AllreduceOptio
   const Tensor indices = mine._indices().t().contiguous(), values = mine._values().contiguous();  // a row an entry
   int64_t entries = mine._nnz();
   std::vector<int64_t> of_ranks(static_cast<size_t>(size_));
-  check(tuttiAllGatherWith(&entries, of_ranks.data(), 1, tuttiInt64, comm_, nullptr, with.get()));
+  check(tuttiAllGatherWith(&entries, of_ranks.data(), 1, tuttiInt64, at_.comm, at_.stream, with.get()));
   const int64_t all = std::accumulate(of_ranks.begin(), of_ranks.end(), int64_t{0});
   const auto gather_rows = [&](const Tensor& rows) {
     std::vector<int64_t> shape = rows.sizes().vec();
@@ -213,7 +223,7 @@ void Backend::all_reduce_sparse(const Tensor& tensor, const c10d::AllreduceOptio
     std::vector<size_t> counts;
     for (const int64_t n : of_ranks) counts.push_back(size_t(n) * width);
     check(tuttiAllGatherVWith(rows.data_ptr(), size_t(rows.numel()), gathered.data_ptr(), counts.data(), nullptr,
-                              moved_type(rows), comm_, nullptr, with.get()));
+                              moved_type(rows), at_.comm, at_.stream, with.get()));
     return gathered;
   };
   const Tensor all_indices = gather_rows(indices), all_values = gather_rows(values);
@@ -224,7 +234,7 @@ void Backend::all_reduce_sparse(const Tensor& tensor, const c10d::AllreduceOptio
 WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   if (tensors.empty()) refuse("all_reduce_coalesced has no tensors");
   for (const Tensor& tensor : tensors) {
-    check_on_host(tensor, "tensor");
+    check_place(tensor, "tensor");
     reduced_type(tensor);
   }
   const auto body = [this, all = tensors, op = opts.reduceOp, terms = terms(opts.timeout)] {
@@ -232,12 +242,12 @@ WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allreduce
     std::vector<std::unique_ptr<Operator>> operators;
     for (const Tensor& tensor : all) {
       data.push_back(plain(tensor));
-      operators.push_back(std::make_unique<Operator>(op, tensor, comm_));
+      operators.push_back(std::make_unique<Operator>(op, tensor, at_.comm));
     }
     run_together([&] {
       for (size_t i = 0; i < data.size(); ++i)
         check(tuttiAllReduceWith(data[i].data_ptr(), data[i].data_ptr(), size_t(data[i].numel()), reduced_type(data[i]),
-                                 operators[i]->get(), comm_, nullptr, terms.get()));
+                                 operators[i]->get(), at_.comm, at_.stream, terms.get()));
     });
     for (size_t i = 0; i < data.size(); ++i) put_back(data[i], all[i]);
   };
@@ -250,9 +260,9 @@ WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   check_root(opts.rootRank);
   const auto body = [this, tensor, op = opts.reduceOp, root = int(opts.rootRank), terms = terms(opts.timeout)] {
     const Tensor data = plain(tensor);
-    const Operator with(op, data, comm_);
+    const Operator with(op, data, at_.comm);
     check(tuttiReduceWith(data.data_ptr(), rank_ == root ? data.data_ptr() : nullptr, size_t(data.numel()),
-                          reduced_type(data), with.get(), root, comm_, nullptr, terms.get()));
+                          reduced_type(data), with.get(), root, at_.comm, at_.stream, terms.get()));
     if (rank_ == root) put_back(data, tensor);
   };
   return submit({OpType::REDUCE, "tutti:reduce", caller_waits(opts)}, tensors, tensors, body);
@@ -268,10 +278,11 @@ WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, c
     const Tensor in = plain(input), out = flat_room(list);
     const std::vector<size_t> counts = sizes_of(list);
     if (all_equal(counts))
-      check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), counts[0], moved_type(in), comm_, nullptr, terms.get()));
+      check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), counts[0], moved_type(in), at_.comm, at_.stream,
+                               terms.get()));
     else
       check(tuttiAllGatherVWith(in.data_ptr(), size_t(in.numel()), out.data_ptr(), counts.data(), nullptr,
-                                moved_type(in), comm_, nullptr, terms.get()));
+                                moved_type(in), at_.comm, at_.stream, terms.get()));
     put_back_parts(out, list);
   };
   return submit({OpType::ALLGATHER, "tutti:all_gather", caller_waits(opts)}, inputs, list, body);
@@ -279,13 +290,13 @@ WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, c
 
 WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) {
   Tensors outputs{output}, inputs{input};
-  check_on_host(output, "output_tensor");
-  check_on_host(input, "input_tensor");
+  check_place(output, "output_tensor");
+  check_place(input, "input_tensor");
   check_same_type(input, output, "output_tensor");
   check_count("output_tensor", output.numel(), input.numel() * size_);
   const auto body = [this, input, output, terms = terms(opts.timeout)] {
     const Tensor in = plain(input), out = plain_room(output);
-    check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), size_t(in.numel()), moved_type(in), comm_, nullptr,
+    check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), size_t(in.numel()), moved_type(in), at_.comm, at_.stream,
                              terms.get()));
     put_back(out, output);
   };
@@ -303,8 +314,8 @@ WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
       refuse("a list of output_tensor_lists has " + std::to_string(of_rank.size()) + " tensors in place of " +
              std::to_string(inputs.size()));
     for (size_t i = 0; i < inputs.size(); ++i) {
-      check_on_host(of_rank[i], "output_tensor_lists");
-      check_on_host(inputs[i], "input_tensor_list");
+      check_place(of_rank[i], "output_tensor_lists");
+      check_place(inputs[i], "input_tensor_list");
       check_same_type(inputs[i], of_rank[i], "output_tensor_lists");
       check_count("a tensor of output_tensor_lists", of_rank[i].numel(), inputs[i].numel());
       all.push_back(of_rank[i]);
@@ -315,7 +326,7 @@ WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
       Tensors list;
       for (const Tensors& of_rank : outputs) list.push_back(of_rank[i]);
       const Tensor in = plain(inputs[i]), out = flat_room(list);
-      check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), size_t(in.numel()), moved_type(in), comm_, nullptr,
+      check(tuttiAllGatherWith(in.data_ptr(), out.data_ptr(), size_t(in.numel()), moved_type(in), at_.comm, at_.stream,
                                terms.get()));
       put_back_parts(out, list);
     }
@@ -328,8 +339,8 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
   if (outputs.size() != inputs.size())
     refuse("there are " + std::to_string(outputs.size()) + " outputs for " + std::to_string(inputs.size()) + " inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check_on_host(outputs[i], "output");
-    check_on_host(inputs[i], "input");
+    check_place(outputs[i], "output");
+    check_place(inputs[i], "input");
     check_same_type(inputs[i], outputs[i], "output");
     check_count("output", outputs[i].numel(), inputs[i].numel() * size_);
   }
@@ -341,8 +352,8 @@ WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
     }
     run_together([&] {
       for (size_t i = 0; i < in.size(); ++i)
-        check(tuttiAllGatherWith(in[i].data_ptr(), out[i].data_ptr(), size_t(in[i].numel()), moved_type(in[i]), comm_,
-                                 nullptr, terms.get()));
+        check(tuttiAllGatherWith(in[i].data_ptr(), out[i].data_ptr(), size_t(in[i].numel()), moved_type(in[i]),
+                                 at_.comm, at_.stream, terms.get()));
     });
     for (size_t i = 0; i < in.size(); ++i) put_back(out[i], outputs[i]);
   };
@@ -372,7 +383,7 @@ WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, cons
     const Tensor in = plain(input), out = list.empty() ? Tensor() : flat_room(list);
     const std::vector<size_t> counts = sizes_of(list);
     check(tuttiGatherVWith(in.data_ptr(), size_t(in.numel()), data_or_null(out), counts.data(), nullptr, moved_type(in),
-                           root, comm_, nullptr, terms.get()));
+                           root, at_.comm, at_.stream, terms.get()));
     if (out.defined()) put_back_parts(out, list);
   };
   return submit({OpType::GATHER, "tutti:gather", caller_waits(opts)}, inputs, list, body);
@@ -380,18 +391,18 @@ WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs, cons
 
 WorkPointer Backend::gather_single(Tensor& output, Tensor& input, const c10d::GatherOptions& opts) {
   check_root(opts.rootRank);
-  check_on_host(input, "tensor");
+  check_place(input, "tensor");
   Tensors outputs, inputs{input};
   if (rank_ == opts.rootRank) {
-    check_on_host(output, "gather_tensor");
+    check_place(output, "gather_tensor");
     check_same_type(input, output, "gather_tensor");
     check_count("gather_tensor", output.numel(), input.numel() * size_);
     outputs.push_back(output);
   }
   const auto body = [this, input, outputs, root = int(opts.rootRank), terms = terms(opts.timeout)] {
     const Tensor in = plain(input), out = outputs.empty() ? Tensor() : plain_room(outputs[0]);
-    check(tuttiGatherWith(in.data_ptr(), data_or_null(out), size_t(in.numel()), moved_type(in), root, comm_, nullptr,
-                          terms.get()));
+    check(tuttiGatherWith(in.data_ptr(), data_or_null(out), size_t(in.numel()), moved_type(in), root, at_.comm,
+                          at_.stream, terms.get()));
     if (out.defined()) put_back(out, outputs[0]);
   };
   return submit({OpType::GATHER, "tutti:gather", caller_waits(opts)}, inputs, outputs, body);
@@ -404,7 +415,7 @@ WorkPointer Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, con
     const Tensor in = list.empty() ? Tensor() : flat(list), out = plain_room(output);
     const std::vector<size_t> counts = sizes_of(list);
     check(tuttiScatterVWith(data_or_null(in), counts.data(), nullptr, out.data_ptr(), size_t(out.numel()),
-                            moved_type(out), root, comm_, nullptr, terms.get()));
+                            moved_type(out), root, at_.comm, at_.stream, terms.get()));
     put_back(out, output);
   };
   return submit({OpType::SCATTER, "tutti:scatter", caller_waits(opts)}, list, outputs, body);
@@ -420,14 +431,14 @@ WorkPointer Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inpu
   reduced_type(output);
   const auto body = [this, output, list, op = opts.reduceOp, terms = terms(opts.timeout)] {
     const Tensor in = flat(list), out = plain_room(output);
-    const Operator with(op, out, comm_);
+    const Operator with(op, out, at_.comm);
     const std::vector<size_t> counts = sizes_of(list);
     if (all_equal(counts))
-      check(tuttiReduceScatterWith(in.data_ptr(), out.data_ptr(), counts[0], reduced_type(out), with.get(), comm_,
-                                   nullptr, terms.get()));
+      check(tuttiReduceScatterWith(in.data_ptr(), out.data_ptr(), counts[0], reduced_type(out), with.get(), at_.comm,
+                                   at_.stream, terms.get()));
     else
       check(tuttiReduceScatterVWith(in.data_ptr(), counts.data(), nullptr, out.data_ptr(), size_t(out.numel()),
-                                    reduced_type(out), with.get(), comm_, nullptr, terms.get()));
+                                    reduced_type(out), with.get(), at_.comm, at_.stream, terms.get()));
     put_back(out, output);
   };
   return submit({OpType::REDUCE_SCATTER, "tutti:reduce_scatter", caller_waits(opts)}, list, outputs, body);
@@ -443,8 +454,8 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
   if (outputs.size() != inputs.size())
     refuse("there are " + std::to_string(outputs.size()) + " outputs for " + std::to_string(inputs.size()) + " inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check_on_host(outputs[i], "output");
-    check_on_host(inputs[i], "input");
+    check_place(outputs[i], "output");
+    check_place(inputs[i], "input");
     check_same_type(inputs[i], outputs[i], "output");
     check_count("input", inputs[i].numel(), outputs[i].numel() * size_);
     reduced_type(outputs[i]);
@@ -455,11 +466,11 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
     for (size_t i = 0; i < inputs.size(); ++i) {
       in.push_back(plain(inputs[i]));
       out.push_back(plain_room(outputs[i]));
-      operators.push_back(std::make_unique<Operator>(op, out[i], comm_));
+      operators.push_back(std::make_unique<Operator>(op, out[i], at_.comm));
     }
     const auto one = [&](size_t i) {
       check(tuttiReduceScatterWith(in[i].data_ptr(), out[i].data_ptr(), size_t(out[i].numel()), reduced_type(out[i]),
-                                   operators[i]->get(), comm_, nullptr, terms.get()));
+                                   operators[i]->get(), at_.comm, at_.stream, terms.get()));
     };
     if (in.size() == 1) one(0);
     else
@@ -477,8 +488,8 @@ WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
 WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::vector<int64_t>& output_splits,
                                    std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
   Tensors outputs{output}, inputs{input};
-  check_on_host(output, "output");
-  check_on_host(input, "input");
+  check_place(output, "output");
+  check_place(input, "input");
   check_same_type(input, output, "output");
   const auto out_counts = shares_of(output, output_splits, size_, "output");
   const auto in_counts = shares_of(input, input_splits, size_, "input");
@@ -487,11 +498,11 @@ WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::vector<in
   const auto body = [this, input, output, out_counts, in_counts, even, terms = terms(opts.timeout)] {
     const Tensor in = plain(input), out = plain_room(output);
     if (even)
-      check(
-          tuttiAlltoAllWith(in.data_ptr(), out.data_ptr(), in_counts[0], moved_type(in), comm_, nullptr, terms.get()));
+      check(tuttiAlltoAllWith(in.data_ptr(), out.data_ptr(), in_counts[0], moved_type(in), at_.comm, at_.stream,
+                              terms.get()));
     else
       check(tuttiAlltoAllVWith(in.data_ptr(), in_counts.data(), nullptr, out.data_ptr(), out_counts.data(), nullptr,
-                               moved_type(in), comm_, nullptr, terms.get()));
+                               moved_type(in), at_.comm, at_.stream, terms.get()));
     put_back(out, output);
   };
   return submit({OpType::ALLTOALL_BASE, "tutti:all_to_all", caller_waits(opts)}, inputs, outputs, body);
@@ -508,7 +519,7 @@ WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
     const Tensor in = flat(inputs), out = flat_room(outputs);
     const auto in_counts = sizes_of(inputs), out_counts = sizes_of(outputs);
     check(tuttiAlltoAllVWith(in.data_ptr(), in_counts.data(), nullptr, out.data_ptr(), out_counts.data(), nullptr,
-                             moved_type(in), comm_, nullptr, terms.get()));
+                             moved_type(in), at_.comm, at_.stream, terms.get()));
     put_back_parts(out, outputs);
   };
   return submit({OpType::ALLTOALL, "tutti:all_to_all", caller_waits(opts)}, inputs, outputs, body);
@@ -585,7 +596,8 @@ WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
   auto call = c10::make_intrusive<Call>(rank_, OpType::SEND, "tutti:send", tensors, Tensors{}, nullptr);
   check_open();
   call->waits_at_most(timeout_);
-  lanes_->send(call, plain(tensor), peer, tag);
+  const Tensor message = plain(tensor);
+  lanes_->send(call, message, reached(message), peer, tag);
   return call;
 }
 
@@ -594,7 +606,7 @@ WorkPointer Backend::receive(Tensors& tensors, int source, int tag, const Kind& 
   auto call = c10::make_intrusive<Call>(rank_, kind.type, kind.title, tensors, tensors, nullptr);
   check_open();
   call->waits_at_most(timeout_);
-  lanes_->receive({call, tensor, source, tag});
+  lanes_->receive({call, tensor, reached(tensor), source, tag});
   return call;
 }
 

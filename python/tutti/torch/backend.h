@@ -1,14 +1,18 @@
-// The c10d backend: every call of torch.distributed as calls of Tutti's C interface on tensors of the host.
+// The c10d backend: calls of torch.distributed as calls of Tutti's C interface, on tensors of the host and of devices.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "device.h"
 #include "lanes.h"
 #include "work.h"
 
@@ -77,6 +81,10 @@ class Backend : public c10d::Backend {
   WorkPointer recv(Tensors& tensors, int peer, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
 
+ protected:
+  // The handle of a stream of a PyTorch whose C++ does not tell it.
+  virtual tuttiStream_t ask_for_handle(const c10::Stream& stream) = 0;
+
  private:
   // What stands in a call's log line and profile, and who waits.
   struct Kind {
@@ -84,7 +92,24 @@ class Backend : public c10d::Backend {
     const char* title;
     bool caller_waits;
   };
+  // What the group has on a device: a stream of its own, and a communicator whose rank is bound to that device.
+  struct OfDevice {
+    c10::Stream stream;
+    tuttiStream_t handle;  // of the stream
+    tuttiComm_t comm;      // null until the first call runs
+  };
+  // Where the call that runs is made.
+  struct Place {
+    tuttiComm_t comm;
+    tuttiStream_t stream;
+  };
   WorkPointer submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body);
+  c10::intrusive_ptr<Call> on_device(c10::Device device, const Kind& kind, const Tensors& inputs,
+                                     const Tensors& outputs, Call::Body body);
+  void check_device(c10::Device device);
+  OfDevice& of_device(c10::Device device);
+  void make_communicator(c10::Device device, OfDevice& there);
+  std::shared_ptr<Reached> reached(const Tensor& tensor);
   Terms terms(milliseconds asked) const { return Terms(asked.count() > 0 ? asked : timeout_, joined_timeout_); }
   void check_open() const;
   void check_root(int64_t root) const;
@@ -101,6 +126,10 @@ class Backend : public c10d::Backend {
   milliseconds joined_timeout_;  // the communicator's
   milliseconds timeout_;
   tuttiComm_t comm_ = nullptr;
+  Place at_{nullptr, nullptr};  // the queue's calls alone, of which one runs at a time
+  std::mutex devices_mutex_;
+  std::set<c10::DeviceIndex> found_;
+  std::map<c10::DeviceIndex, OfDevice> devices_;
   std::atomic<uint64_t> calls_{0};
   uint64_t monitored_ = 0;
   std::atomic<bool> ended_{false};

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -33,11 +32,12 @@ inline bool follow_each_other(const Tensors& tensors) {
 }
 // Where `tensors` lie one after the other, their memory; else a copy of them.
 inline Tensor flat(const Tensors& tensors) {
-  if (follow_each_other(tensors))
-    return at::from_blob(tensors.front().data_ptr(),
-                         {int64_t(std::accumulate(tensors.begin(), tensors.end(), int64_t{0},
-                                                  [](int64_t sum, const Tensor& t) { return sum + t.numel(); }))},
-                         tensors.front().options());
+  if (follow_each_other(tensors)) {
+    const Tensor& first = tensors.front();
+    int64_t count = 0;
+    for (const Tensor& tensor : tensors) count += tensor.numel();
+    return at::for_blob(first.data_ptr(), count).options(first.options()).target_device(first.device()).make_tensor();
+  }
   Tensors parts;
   for (const Tensor& tensor : tensors) parts.push_back(plain(tensor).reshape({-1}));
   return at::cat(parts);
@@ -70,7 +70,7 @@ inline void check_count(const char* what, int64_t count, int64_t wanted) {
 }
 inline void check_blocks(const Tensors& tensors, const char* what) {
   for (const Tensor& tensor : tensors) {
-    check_on_host(tensor, what);
+    check_place(tensor, what);
     check_same_type(tensors.front(), tensor, what);
   }
 }

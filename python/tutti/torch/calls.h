@@ -75,13 +75,13 @@ inline tuttiDataType_t reduced_type(const at::Tensor& tensor) {
   return *type;
 }
 
-inline void check_on_host(const at::Tensor& tensor, const char* what) {
+// Whether Tutti can reach a tensor, as far as its type tells: of a device, see Backend::check_device.
+inline void check_place(const at::Tensor& tensor, const char* what) {
   if (!tensor.defined()) refuse(std::string(what) + " is an undefined tensor");
-  if (!tensor.device().is_cpu())
+  const c10::Device device = tensor.device();
+  if (!device.is_cpu() && !device.is_cuda() && device.type() != c10::DeviceType::PrivateUse1)
     raise(tuttiUnsupported,
-          std::string(what) + " is on " + tensor.device().str() +
-              "; this version of Tutti moves host memory only. Move it to the CPU, or give each device "
-              "its backend: init_process_group(\"cpu:tutti,cuda:nccl\")");
+          std::string(what) + " is on " + device.str() + "; Tutti moves memory of the host and of CUDA devices");
   if (tensor.layout() != at::kStrided)
     refuse(std::string(what) + " is not strided: only all_reduce takes sparse tensors");
 }
@@ -89,7 +89,7 @@ inline void check_on_host(const at::Tensor& tensor, const char* what) {
 inline const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* what) {
   if (tensors.size() != 1)
     refuse(std::string(what) + " has " + std::to_string(tensors.size()) + " tensors in place of one");
-  check_on_host(tensors[0], what);
+  check_place(tensors[0], what);
   return tensors[0];
 }
 

@@ -71,7 +71,7 @@ def _only(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 def _check(tensor: torch.Tensor) -> None:
     if tensor.device.type != "cpu":
-        raise NotImplementedError(f"tutti: the tensor is on {tensor.device}; this version of Tutti moves host memory only")
+        raise NotImplementedError(f"tutti: the tensor is on {tensor.device}, which needs the compiled backend")
     if tensor.layout != torch.strided:
         raise NotImplementedError("tutti: sparse tensors need the compiled backend")
 

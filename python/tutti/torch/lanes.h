@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "device.h"
 #include "work.h"
 
 namespace tutti_torch {
@@ -138,10 +139,11 @@ class SendLane : public LaneEnd {
   using LaneEnd::LaneEnd;
   ~SendLane() override { finish(milliseconds(0)); }
 
-  void send(CallPointer call, at::Tensor tensor, int64_t tag) {
+  // made: of a device's tensor, when its elements are there; else null.
+  void send(CallPointer call, at::Tensor tensor, std::shared_ptr<Reached> made, int64_t tag) {
     {
       const std::lock_guard lock(mutex_);
-      messages_.push_back({std::move(call), std::move(tensor), tag});
+      messages_.push_back({std::move(call), std::move(tensor), std::move(made), tag});
       ++pending_;
       if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
     }
@@ -164,6 +166,7 @@ class SendLane : public LaneEnd {
   struct Message {
     CallPointer call;
     at::Tensor tensor;
+    std::shared_ptr<Reached> made;
     int64_t tag;
   };
 
@@ -202,6 +205,7 @@ class SendLane : public LaneEnd {
   }
   std::exception_ptr send_one(const Message& message) {
     try {
+      if (message.made) message.made->wait();
       const Header header{Header::message, message.tag, message.tensor.nbytes()};
       check_lane(tuttiSendWith(&header, sizeof header, tuttiUint8, 1, comm_, nullptr, endless()));
       check_lane(tuttiSendWith(message.tensor.data_ptr(), header.bytes, tuttiUint8, 1, comm_, nullptr, endless()));
@@ -227,6 +231,7 @@ class Mailbox {
   struct Receive {
     CallPointer call;
     at::Tensor tensor;  // where the caller wants it
+    std::shared_ptr<Reached> free;  // of a device's tensor: when it may be written; else null
     int source = any;
     int64_t tag = 0;
   };
@@ -250,9 +255,7 @@ class Mailbox {
     const Early message = std::move(*early);
     early_.erase(early);
     lock.unlock();
-    deliver(receive, message.source, message.bytes.size(), [&](void* to) {
-      if (!message.bytes.empty()) std::memcpy(to, message.bytes.data(), message.bytes.size());
-    });
+    deliver_early(receive, message);
     return true;
   }
 
@@ -286,14 +289,14 @@ class Mailbox {
     const Receive receive = std::move(*found);
     posted_.erase(found);
     lock.unlock();
-    deliver(receive, message.source, message.bytes.size(),
-            [&](void* to) { std::memcpy(to, message.bytes.data(), message.bytes.size()); });
+    deliver_early(receive, message);
   }
 
   // Gives `bytes` bytes, which `fill`(address) writes, to a receive and completes it. fill may throw; where the size is
-  // wrong it writes to memory that nobody sees, so that the next message is found.
+  // wrong it writes to memory that nobody sees, so that the next message is found. by_host: it writes to memory of the
+  // host alone.
   template <class Fill>
-  static void deliver(const Receive& receive, int source, size_t bytes, Fill fill) {
+  static void deliver(const Receive& receive, int source, size_t bytes, Fill fill, bool by_host = false) {
     std::exception_ptr error;
     try {
       const at::NoGradGuard no_grad;
@@ -304,9 +307,11 @@ class Mailbox {
                std::to_string(receive.tag) + ", but the tensor to be received has " +
                std::to_string(receive.tensor.nbytes()));
       }
-      const at::Tensor room = plain_room(receive.tensor);
+      if (receive.free) receive.free->wait();
+      const at::Tensor room = by_host && receive.free ? room_on_host(receive.tensor) : plain_room(receive.tensor);
       fill(room.data_ptr());
       put_back(room, receive.tensor);
+      if (receive.free) Reached(receive.tensor.device()).wait();
     } catch (...) {
       error = std::current_exception();
     }
@@ -336,6 +341,15 @@ class Mailbox {
   }
 
  private:
+  static at::Tensor room_on_host(const at::Tensor& tensor) {
+    return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
+  }
+  static void deliver_early(const Receive& receive, const Early& message) {
+    const auto fill = [&](void* to) {
+      if (!message.bytes.empty()) std::memcpy(to, message.bytes.data(), message.bytes.size());
+    };
+    deliver(receive, message.source, message.bytes.size(), fill, true);
+  }
   static bool fits(const Receive& receive, int source, int64_t tag) {
     return (receive.source == any || receive.source == source) && receive.tag == tag;
   }
@@ -411,12 +425,12 @@ class PointToPoint {
         in_(size_t(size)) {}
   ~PointToPoint() { close(false); }
 
-  void send(CallPointer call, at::Tensor tensor, int to, int64_t tag) {
+  void send(CallPointer call, at::Tensor tensor, std::shared_ptr<Reached> made, int to, int64_t tag) {
     const std::lock_guard lock(mutex_);
     check_open();
     auto& lane = out_[size_t(to)];
     if (!lane) lane = std::make_unique<SendLane>(store_, rank_, to, group_, timeout_);
-    lane->send(std::move(call), std::move(tensor), tag);
+    lane->send(std::move(call), std::move(tensor), std::move(made), tag);
   }
   // from: a rank, or Mailbox::any.
   void receive(const Mailbox::Receive& receive) {

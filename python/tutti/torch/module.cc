@@ -32,6 +32,15 @@ class PythonBackend final : public Backend {
     const WithoutLock unlocked;
     shutdown();
   }
+
+ protected:
+  tuttiStream_t ask_for_handle(const c10::Stream& stream) override {
+    const py::gil_scoped_acquire locked;
+    const py::object same = py::module_::import("torch").attr("cuda").attr("Stream")(
+        py::arg("stream_id") = int64_t(stream.id()), py::arg("device_index") = int(stream.device_index()),
+        py::arg("device_type") = int(stream.device_type()));
+    return reinterpret_cast<tuttiStream_t>(same.attr("cuda_stream").cast<uintptr_t>());
+  }
 };
 
 c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,

@@ -2,3 +2,4 @@
 #include "module.cc"
 
 #include "backend.cc"
+#include "devices.cc"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "calls.h"
+#include "device.h"
 
 namespace tutti_torch {
 
@@ -26,12 +27,16 @@ class Call : public c10d::Work {
   using Tensors = std::vector<at::Tensor>;
   using Body = std::function<void()>;
 
-  // `body` throws what went wrong. Of calls that something other than a queue completes it is empty.
-  Call(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, Body body)
+  // `body` throws what went wrong. Of calls that something other than a queue completes it is empty. `turn`: of a call
+  // that its body puts on a stream of a device. Then it counts as run when it has been put there, and wait() lets the
+  // caller's stream wait.
+  Call(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, Body body,
+       std::shared_ptr<Turn> turn = nullptr)
       : Work(rank, type, at::hasCallbacks() ? title : nullptr, profiled(inputs)),
         title_(title),
         outputs_(std::move(outputs)),
-        body_(std::move(body)) {}
+        body_(std::move(body)),
+        turn_(std::move(turn)) {}
 
   void run() noexcept {
     std::exception_ptr error;
@@ -67,6 +72,10 @@ class Call : public c10d::Work {
   void waits_at_most(milliseconds timeout) { timeout_ = timeout; }
   void came_from(int rank) { source_ = rank; }
 
+  bool isCompleted() override {
+    const std::lock_guard lock(mutex_);
+    return completed_ && (exception_ || !turn_ || turn_->passed());
+  }
   bool wait(milliseconds timeout = milliseconds(0)) override;
   void synchronize() override { wait(); }
   void abort() override {
@@ -80,7 +89,9 @@ class Call : public c10d::Work {
     {
       const std::lock_guard lock(mutex_);
       if (future_) return future_;
-      made = future_ = c10::make_intrusive<at::ivalue::Future>(at::ListType::create(at::TensorType::get()));
+      std::vector<c10::Device> devices;
+      if (const auto device = device_of(outputs_)) devices.push_back(*device);
+      made = future_ = c10::make_intrusive<at::ivalue::Future>(at::ListType::create(at::TensorType::get()), devices);
       if (!completed_) return made;
     }
     settle(*made);
@@ -88,17 +99,22 @@ class Call : public c10d::Work {
   }
 
  private:
+  void hold_or_wait(milliseconds timeout);
+  [[noreturn]] void raise_not_over(milliseconds timeout) const;
   static std::optional<Tensors> profiled(const Tensors& inputs) {
     return at::hasCallbacks() ? std::optional(inputs) : std::nullopt;
   }
   void settle(at::ivalue::Future& future) {
-    if (exception_) future.setErrorIfNeeded(exception_);
-    else future.markCompleted(at::IValue(outputs_));
+    if (exception_) return future.setErrorIfNeeded(exception_);
+    std::optional<c10::StreamGuard> own;  // whose work the future's users come after
+    if (turn_) own.emplace(turn_->own());
+    future.markCompleted(at::IValue(outputs_));
   }
 
   const char* title_;
   Tensors outputs_;
   Body body_;
+  std::shared_ptr<Turn> turn_;
   Queue* queue_ = nullptr;
   milliseconds timeout_{0};
   int source_ = -1;
@@ -192,6 +208,7 @@ inline bool Call::wait(milliseconds timeout) {
     return completed_;
   };
   if (queue_ != nullptr && !done()) queue_->help(done);
+  const milliseconds asked = timeout;
   if (timeout.count() <= 0) timeout = timeout_;
   std::unique_lock lock(mutex_);
   const auto completed = [this] { return completed_; };
@@ -199,11 +216,27 @@ inline bool Call::wait(milliseconds timeout) {
     cv_.wait(lock, completed);
   } else if (!cv_.wait_for(lock, timeout, completed)) {
     lock.unlock();
-    raise(tuttiTimeout, "rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) + " ms for " +
-                            title_ + ", which is not over");
+    raise_not_over(timeout);
   }
   if (exception_) std::rethrow_exception(exception_);
+  lock.unlock();
+  if (turn_) hold_or_wait(asked);
   return true;
+}
+
+// Who says how long waits for the device; else the caller's stream does.
+inline void Call::hold_or_wait(milliseconds timeout) {
+  turn_->hold();
+  if (timeout.count() <= 0) return;
+  constexpr std::chrono::microseconds pause{20};
+  for (const auto until = std::chrono::steady_clock::now() + timeout; !turn_->passed();
+       std::this_thread::sleep_for(pause))
+    if (std::chrono::steady_clock::now() > until) raise_not_over(timeout);
+}
+
+inline void Call::raise_not_over(milliseconds timeout) const {
+  raise(tuttiTimeout, "rank " + std::to_string(rank_) + " waited " + std::to_string(timeout.count()) + " ms for " +
+                          title_ + ", which is not over");
 }
 
 }  // namespace tutti_torch
