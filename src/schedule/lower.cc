@@ -207,6 +207,27 @@ Schedule one_name_for_one_memory(const Schedule& schedule, std::vector<uint32_t>
   return result;
 }
 
+bool overlap(const Slice& a, const Slice& b) {
+  return a.buffer == b.buffer && a.first < b.first + b.count && b.first < a.first + a.count;
+}
+
+// Finds the steps whose message may be written to its place before they begin.
+void allow_early_messages(Plan& plan) {
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    Fold& fold = plan.steps[i];
+    const bool plain = fold.n_from == 1 && fold.operands() == 1 && !fold.finish && fold.dst.buffer == Buffer::output;
+    const bool touched = std::any_of(plan.steps.begin(), plan.steps.begin() + ptrdiff_t(i), [&](const Fold& earlier) {
+      return overlap(earlier.a, fold.dst) || overlap(earlier.b, fold.dst) || overlap(earlier.dst, fold.dst);
+    });
+    if (!plain || touched) continue;
+    const uint32_t from = plan.from(fold)[0];
+    fold.early = uint16_t(std::count_if(plan.steps.begin(), plan.steps.end(), [&](const Fold& other) {
+      const std::span<const uint32_t> senders = plan.from(other);
+      return std::find(senders.begin(), senders.end(), from) != senders.end();
+    }));
+  }
+}
+
 }  // namespace
 
 Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place,
@@ -232,6 +253,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
     first_step = number(i);
   }
   end_draft(schedule.size());
+  allow_early_messages(plan);
   return plan;
 }
 

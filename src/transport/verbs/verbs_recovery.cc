@@ -105,6 +105,7 @@ void VerbsEndpoint::revoke() noexcept {
   fail(FaultKind::closed, 0);
   for (const auto& path : paths_)
     if (path->state == VerbsPath::State::alive) path->stop();
+  transport_.regions().withdraw();  // a device that is still at a message ends with it
   ::shutdown(stream_.socket(), SHUT_RDWR);
 }
 
@@ -159,6 +160,7 @@ void VerbsEndpoint::resend(int path) noexcept {
     Sent& record = sent(number);
     if (record.path != path || is_delivered(number)) continue;
     record.path = by_nothing;
+    record.again = true;
     ++transport_.counters().resent;
   }
 }
