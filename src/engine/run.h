@@ -200,8 +200,7 @@ class Engine::Run {
   // Says where the messages of this step will lie, in this tile and the whole ones that follow, so that they may be written
   // there at once. False: they are not.
   bool expect(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
-    if (v_form || fold.early == 0 || bytes < lent_bytes_min || work_.output_region == nullptr || work_.vectors > 1)
-      return false;
+    if (v_form || fold.early == 0 || work_.output_region == nullptr || work_.vectors > 1 || bytes == 0) return false;
     const size_t whole_tiles = channel_.share_count / channel_.tile_elements;
     ExpectedMessages messages{write_at(fold.dst), bytes, channel_.tile_elements * work_.element_bytes, fold.early, 1};
     if (channel_.tile < whole_tiles) messages.count = uint32_t(whole_tiles - channel_.tile);

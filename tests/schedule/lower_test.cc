@@ -77,6 +77,24 @@ TEST(Lower, SendsInputsFromWhereTheyLie) {
   EXPECT_FALSE(in_place.steps[0].keeps);
 }
 
+// A message may come before its step where nobody misses what it overwrites: the output, unless an earlier step of the run
+// reads or writes there.
+TEST(Lower, MessagesMayComeBeforeTheirStepsWhereNothingElseLies) {
+  const Schedule schedule = {{Verb::send, false, 1, in(1), {}, {}},
+                             {Verb::recv, false, 1, {}, {}, out(0)},
+                             {Verb::recv, false, 1, {}, {}, out(1)},
+                             {Verb::recv, false, 1, {}, {}, scratch(0)},
+                             {Verb::copy, false, 0, scratch(0), {}, out(2)},
+                             {Verb::recv, false, 1, {}, {}, out(2)}};
+  const auto early = [&](bool in_place) {
+    std::vector<int> list;
+    for (const Fold& fold : lower(schedule, {3, 3, 1, 1}, "", in_place).steps) list.push_back(fold.early);
+    return list;
+  };
+  EXPECT_EQ(early(false), (std::vector<int>{0, 4, 4, 0, 0, 0}));
+  EXPECT_EQ(early(true), (std::vector<int>{0, 4, 0, 0, 0, 0})) << "chunk 1 is sent first";
+}
+
 // What is finished is one pass from its source: a step that adds all inputs may not begin with a copy of one.
 TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
   EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3),

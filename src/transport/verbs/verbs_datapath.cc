@@ -236,7 +236,7 @@ void VerbsEndpoint::received(VerbsPath& path, uint32_t immediate) noexcept {
 // that target, so that it does not read while the place is written.
 bool VerbsEndpoint::expect(const LentRegion& region, const ExpectedMessages& messages, uint64_t signature) noexcept {
   const uint32_t next = received_ + 1;
-  if (by_stream_ || fault_.kind != FaultKind::none || attention_) return false;
+  if (messages.bytes < lent_bytes_min || by_stream_ || fault_.kind != FaultKind::none || attention_) return false;
   if (const VerbsTarget* const told = target_of(own_targets(), next)) {
     TUTTI_ASSERT(place_in(*told, next) == reinterpret_cast<uintptr_t>(messages.data) && told->signature == signature);
     return true;
