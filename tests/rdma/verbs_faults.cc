@@ -114,7 +114,7 @@ class Rank {
   void work() {
     std::mt19937_64 random(case_.seed);
     for (int round = 0;; ++round) {
-      const size_t count = size_t{1} << random() % 17;
+      const size_t count = size_t{1} << random() % 18;
       const bool all_to_all = random() % 3 == 0;
       const Code code = call(all_to_all, all_to_all ? count / size_t(case_.ranks) + 1 : count, round);
       if (code != Code::success) return end(communicator_->failure()->sentence);
@@ -129,7 +129,7 @@ class Rank {
   }
 
  private:
-  static constexpr size_t elements_max = (size_t{1} << 16) * 2;
+  static constexpr size_t elements_max = (size_t{1} << 17) + ranks_max;
 
   int64_t* memory() const {
     void* pointer = nullptr;

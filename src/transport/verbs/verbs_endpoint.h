@@ -90,7 +90,7 @@ class VerbsEndpoint final : public Endpoint {
 
   // --- Called by the transport.
   void received(VerbsPath& path, uint32_t immediate) noexcept;
-  void path_failed(VerbsPath& path, const VerbsCause& cause) noexcept;
+  void path_failed(VerbsPath& path, const VerbsCause& cause, std::string_view where = "") noexcept;
   void stream_readable() noexcept;
   void stream_writable() noexcept;
   // Brings recoveries forward, and sends what could not be posted.

@@ -91,6 +91,7 @@ class VerbsPath {
   bool peer_stopped = false;     // the peer said that it has stopped this path
   TimeNs stopped_at_ns = 0;
   uint64_t bytes_under_way = 0;  // of messages that the peer has not consumed
+  uint8_t cause = 0;             // why it was stopped: a VerbsCause's code
   uint8_t port = 1;
   uint8_t mtu = 0;               // ibv_mtu
   int device_index = 0;          // among this rank's open devices

@@ -53,7 +53,8 @@ struct VerbsFrame {
   enum Kind : uint32_t {
     message = 1,  // `bytes` bytes follow, for the ring: header and payload, as a path would have written them there
     credit,       // immediate: as on a path
-    path_down     // immediate: the path's number. Its queue pair is stopped here, and what it brought is taken in
+    path_down     // immediate: the path's number, and from bit 8 why. Its queue pair is stopped here, and what it brought is
+                  // taken in
   };
   uint32_t kind;
   uint32_t immediate;
