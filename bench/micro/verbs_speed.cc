@@ -1,7 +1,7 @@
 // verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip
-// of 8 bytes (median and mean), and one way of messages of 256 KiB: copied, lent and viewed, lent and written straight to where
-// the receiver wants them. Ranks wait as those of a communicator do. To be set beside ib_write_lat and ib_write_bw on the
-// same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
+// of 8 bytes (median and mean), and one way of messages of 256 KiB: copied, lent and viewed, lent and written straight to
+// where the receiver wants them. Ranks wait as those of a communicator do. To be set beside ib_write_lat and ib_write_bw
+// on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -124,8 +124,8 @@ int main(int argc, char** argv) {
     for (const auto way : {tutti::Way::copied, tutti::Way::viewed, tutti::Way::direct}) tutti::one_way(ranks, mib, way);
     for (const auto& rank : ranks) {
       const tutti::VerbsCounters& c = *tutti::verbs_counters(*rank);
-      std::printf("%lu messages (%lu to their places), %lu work requests (%lu of credit), %lu doorbells, %lu completions\n", c.messages, c.direct,
-                  c.work_requests, c.credits, c.doorbells, c.completions);
+      std::printf("%lu messages (%lu to their places), %lu work requests (%lu of credit), %lu doorbells, %lu "
+                  "completions\n", c.messages, c.direct, c.work_requests, c.credits, c.doorbells, c.completions);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "verbs-speed: %s\n", error.what());

@@ -89,7 +89,8 @@ struct Board {
 
 class Rank {
  public:
-  Rank(const Case& played, int rank, Board& board) : case_(played), rank_(rank), seat_(board.seats[size_t(rank)]), board_(board) {
+  Rank(const Case& played, int rank, Board& board)
+      : case_(played), rank_(rank), seat_(board.seats[size_t(rank)]), board_(board) {
     while (!board.id_is_there.load(std::memory_order_acquire)) ::usleep(1000);
     if (!played.both_devices) ::setenv("TUTTI_IB_HCA", rank % 2 == 0 ? "rxe0" : "rxe1", 1);
     CommunicatorOptions options;
@@ -143,7 +144,8 @@ class Rank {
     const size_t n = size_t(case_.ranks), given = all_to_all ? count * n : count;
     for (size_t i = 0; i < given; ++i) in[i] = int64_t(i) * (rank_ + 1) + round;
     Request request;
-    request.call = {all_to_all ? Collective::all_to_all : Collective::all_reduce, DataType::int64, ReduceOp::sum, 0, count};
+    const Collective kind = all_to_all ? Collective::all_to_all : Collective::all_reduce;
+    request.call = {kind, DataType::int64, ReduceOp::sum, 0, count};
     request.input = reinterpret_cast<const std::byte*>(in);
     request.output = reinterpret_cast<std::byte*>(out);
     if (const Code code = communicator_->run(request); code != Code::success) return code;

@@ -85,14 +85,18 @@ TEST(Lower, MessagesMayComeBeforeTheirStepsWhereNothingElseLies) {
                              {Verb::recv, false, 1, {}, {}, out(1)},
                              {Verb::recv, false, 1, {}, {}, scratch(0)},
                              {Verb::copy, false, 0, scratch(0), {}, out(2)},
+                             {Verb::send, false, 1, out(2), {}, {}},
                              {Verb::recv, false, 1, {}, {}, out(2)}};
-  const auto early = [&](bool in_place) {
-    std::vector<int> list;
-    for (const Fold& fold : lower(schedule, {3, 3, 1, 1}, "", in_place).steps) list.push_back(fold.early);
-    return list;
+  const auto early = [&](bool in_place, Slice slice) {
+    const Plan plan = lower(schedule, {3, 3, 1, 1}, "", in_place);
+    const auto last = std::find_if(plan.steps.rbegin(), plan.steps.rend(), [&](const Fold& f) { return f.dst == slice; });
+    return int(last->early);
   };
-  EXPECT_EQ(early(false), (std::vector<int>{0, 4, 4, 0, 0, 0}));
-  EXPECT_EQ(early(true), (std::vector<int>{0, 4, 0, 0, 0, 0})) << "chunk 1 is sent first";
+  for (const bool in_place : {false, true}) {
+    EXPECT_EQ(early(in_place, out(0)), 4) << "of every four messages of rank 1, one";
+    EXPECT_EQ(early(in_place, out(1)), in_place ? 0 : 4) << "in place, chunk 1 is sent first";
+    EXPECT_EQ(early(in_place, out(2)), 0) << "it was written before, and sent";
+  }
 }
 
 // What is finished is one pass from its source: a step that adds all inputs may not begin with a copy of one.

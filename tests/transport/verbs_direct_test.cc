@@ -1,5 +1,5 @@
-// Messages that the sender's device writes straight to where the receiver wants them. For a machine with RDMA devices rxe0
-// and rxe1 (tests/rdma boots one).
+// Messages that the sender's device writes straight to where the receiver wants them. For a machine with RDMA devices
+// rxe0 and rxe1 (tests/rdma boots one).
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -127,7 +127,8 @@ TEST(VerbsDirect, WhatWasReceivedStaysAsItIsWhileOtherPathsTakeOver) {
         std::fill_n(places.at(received), message_bytes, std::byte{0x11});
         ++received;
       }
-      if (received == breaks_at) break_verbs_path(*pair.transports[seed / 2 % 2], 1 - int(seed / 2 % 2), 0, int(random() % 2));
+      const int breaker = int(seed / 2 % 2);
+      if (received == breaks_at) break_verbs_path(*pair.transports[size_t(breaker)], 1 - breaker, 0, int(random() % 2));
       pair.progress();
     }
     ASSERT_EQ(received, count);

@@ -25,7 +25,8 @@ VerbsEndpoint::VerbsEndpoint(VerbsTransport& transport, int peer, int channel, c
     : transport_(transport), peer_(peer), channel_(channel), ring_(memory.ring), staging_(memory.staging),
       ring_bytes_(memory.ring_bytes), message_bytes_max_(message_bytes_max), mask_(memory.lines - 1),
       bulk_(memory.ring_bytes, memory.ring_bytes, memory.lines), sent_table_(memory.lines), arrivals_(memory.lines),
-      targets_written_(reinterpret_cast<VerbsTarget*>(memory.targets)), own_targets_(targets_written_ + verbs_targets_max) {
+      targets_written_(reinterpret_cast<VerbsTarget*>(memory.targets)),
+      own_targets_(targets_written_ + verbs_targets_max) {
   // Told late, so that few messages only give room back; and early enough that a sender who waits for room for its
   // largest message is told of some.
   const size_t largest = message_bytes_max + verbs_unit_bytes;
@@ -72,9 +73,11 @@ VerbsTransport::~VerbsTransport() {
     if (all) break;
   }
   log_.debug(
-      fmt::format("verbs: {} messages ({} straight to their places, after {} targets) in {} work requests, {} doorbells and {} completions; {} arrivals, {} only "
+      fmt::format("verbs: {} messages ({} straight to their places, after {} targets) in {} work requests, {} doorbells "
+                  "and {} completions; {} arrivals, {} only "
                   "of credit; {} paths failed, {} messages were sent again",
-                  counters_.messages, counters_.direct, counters_.targets, counters_.work_requests, counters_.doorbells, counters_.completions,
+                  counters_.messages, counters_.direct, counters_.targets, counters_.work_requests, counters_.doorbells,
+                  counters_.completions,
                   counters_.arrivals, counters_.credits, counters_.paths_failed, counters_.resent));
 }
 
@@ -219,9 +222,10 @@ class Setup {
       message_bytes_ = std::min<size_t>(message_bytes_, hello.message_bytes_max);
     }
     const size_t rings = 2 * (with_ports - 1) * size_t(options_.channels);
-    const size_t slots = std::clamp(memory_bytes / rings / (message_bytes_ + verbs_unit_bytes), slots_min,
-                                    std::min(slots_max, verbs_ring_bytes_limit / 2 / (message_bytes_ + verbs_unit_bytes)));
-    ring_bytes_ = (slots * (message_bytes_ + verbs_unit_bytes) + page_bytes - 1) / page_bytes * page_bytes;
+    const size_t slot_bytes = message_bytes_ + verbs_unit_bytes;
+    const size_t slots = std::clamp(memory_bytes / rings / slot_bytes, slots_min,
+                                    std::min(slots_max, verbs_ring_bytes_limit / 2 / slot_bytes));
+    ring_bytes_ = (slots * slot_bytes + page_bytes - 1) / page_bytes * page_bytes;
   }
 
   // Where something is missing here, this rank goes on without offers.
@@ -341,7 +345,8 @@ class Setup {
       const VerbsPath::Route route{&mine.ports[r.my_port], &theirs.ports[r.their_port], r.my_gid, r.their_gid,
                                    ibv_mtu(r.mtu)};
       try {
-        slot.paths[size_t(offer.channel)]->connect(route, offer.queue_pair, {offer.ring_address, offer.rkey, offer.ring_address + 2 * ring_bytes_});
+        slot.paths[size_t(offer.channel)]->connect(
+            route, offer.queue_pair, {offer.ring_address, offer.rkey, offer.ring_address + 2 * ring_bytes_});
         to_probe_.push_back(slot.paths[size_t(offer.channel)].get());
       } catch (const Error& error) {
         log_.info(error.what());

@@ -236,11 +236,12 @@ void VerbsEndpoint::received(VerbsPath& path, uint32_t immediate) noexcept {
 // that target, so that it does not read while the place is written.
 bool VerbsEndpoint::expect(const LentRegion& region, const ExpectedMessages& messages, uint64_t signature) noexcept {
   const uint32_t next = received_ + 1;
-  if (messages.bytes < lent_bytes_min || by_stream_ || fault_.kind != FaultKind::none || attention_) return false;
+  if (messages.bytes < lent_bytes_min) return false;
   if (const VerbsTarget* const told = target_of(own_targets(), next)) {
     TUTTI_ASSERT(place_in(*told, next) == reinterpret_cast<uintptr_t>(messages.data) && told->signature == signature);
     return true;
   }
+  if (by_stream_ || attention_ || fault_.kind != FaultKind::none) return false;
   if (messages.count == 1 && next_arrival().number == next) return false;  // it is in the ring already
   if (own_targets_told_ - own_targets_taken_ >= verbs_targets_max) return false;
   VerbsTarget& target = own_targets_[own_targets_told_ % verbs_targets_max];

@@ -178,8 +178,8 @@ class VerbsEndpoint final : public Endpoint {
   size_t untold_bytes_ = 0;
   size_t untold_bytes_max_;
 
-  // Of the peer's targets: those that it wrote, copied, and how many of its. Of this rank's: what was told, how many, and up to
-  // which one the peer has taken note of.
+  // The peer's targets: where it writes them, and those that were taken in. This rank's own: what the peer was told, and
+  // up to which one it has taken note.
   VerbsTarget* targets_written_;
   VerbsTarget* own_targets_;
   VerbsTarget targets_[verbs_targets_max] = {};

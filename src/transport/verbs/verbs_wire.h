@@ -28,15 +28,16 @@ inline constexpr size_t verbs_header_at = verbs_unit_bytes - sizeof(VerbsHeader)
 inline constexpr uint32_t verbs_credit_bit = 0x8000'0000;
 // Or that a path is being probed.
 inline constexpr uint32_t verbs_probe = 0x7fff'ffff;
-// Or, with this bit, that a message lies in its target: its number (29 bits of it). Or, with the next one, that the peer
-// has written a target to this place among those that a receiver keeps.
+// Or, with this bit, that a message lies in its target: its number (29 bits of it). Or, with the next one, that a target
+// was written to this place among those that the sender of messages keeps.
 inline constexpr uint32_t verbs_direct_bit = 0x4000'0000, verbs_target_bit = 0x2000'0000;
 inline constexpr uint32_t verbs_low_bits = verbs_target_bit - 1;
 // Places in a ring are less than that.
 inline constexpr size_t verbs_ring_bytes_limit = size_t{verbs_target_bit} * verbs_unit_bytes;
 
-// Where messages that are still to come may be written to at once: numbers first, first + every, … The k-th goes to address
-// + k × stride. It names what it is of, so such a message needs no header. Written by the receiver into the sender's memory.
+// Where messages that are still to come may be written to at once: numbers first, first + every, … The k-th goes to
+// address + k × stride. It says size and signature, so such a message needs no header. The receiver writes it into the
+// sender's memory.
 inline constexpr size_t verbs_target_paths_max = 4;
 struct VerbsTarget {
   uint32_t number;    // of the target, from 1
