@@ -39,7 +39,7 @@ FIGURES = [
     ("Tutti one way, copied (MiB/s)", r"copied: (\S+)"),
     ("Tutti one way, lent and viewed (MiB/s)", r"viewed: (\S+)"),
     ("Tutti one way, lent and written to its place (MiB/s)", r"its place: (\S+)"),
-    ("Tutti all_reduce 16 MiB, 2 ranks, busbw (MiB/s)", r"\n *16777216 +\d+ +\S+ +\S+ +\S+ +(\S+)"),
+    ("Tutti all_reduce 16 MiB, 2 ranks, busbw (MiB/s)", r" 16777216 +\d+ +\S+ +\S+ +\S+ +(\S+)"),
 ]
 RATIOS = [("8 B: Tutti / perftest", 3, 0), ("one way, copied / perftest", 4, 1), ("one way, lent and viewed / perftest", 5, 1),
           ("one way, written to its place / perftest", 6, 1), ("all_reduce / perftest both ways", 7, 2)]

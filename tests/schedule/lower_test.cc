@@ -83,12 +83,11 @@ TEST(Lower, MessagesMayComeBeforeTheirStepsWhereNothingElseLies) {
   const Schedule schedule = {{Verb::send, false, 1, in(1), {}, {}},
                              {Verb::recv, false, 1, {}, {}, out(0)},
                              {Verb::recv, false, 1, {}, {}, out(1)},
-                             {Verb::recv, false, 1, {}, {}, scratch(0)},
-                             {Verb::copy, false, 0, scratch(0), {}, out(2)},
+                             {Verb::recv, false, 1, {}, {}, out(2)},
                              {Verb::send, false, 1, out(2), {}, {}},
                              {Verb::recv, false, 1, {}, {}, out(2)}};
   const auto early = [&](bool in_place, Slice slice) {
-    const Plan plan = lower(schedule, {3, 3, 1, 1}, "", in_place);
+    const Plan plan = lower(schedule, {3, 3, 0, 1}, "", in_place);
     const auto last = std::find_if(plan.steps.rbegin(), plan.steps.rend(), [&](const Fold& f) { return f.dst == slice; });
     return int(last->early);
   };
