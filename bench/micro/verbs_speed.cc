@@ -1,5 +1,6 @@
 // verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip
-// of 8 bytes (median and mean), and one way of messages of 256 KiB, copied and lent. To be set beside ib_write_lat and
+// of 8 bytes (median and mean), and one way of messages of 256 KiB: copied, lent and viewed, lent and written straight to
+// where the receiver wants them (from when the sender knows). Ranks poll all the time. To be set beside ib_write_lat and
 // ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
 #include <algorithm>
 #include <cstdio>
@@ -51,25 +52,30 @@ void ping_pong(Transports& ranks, int rounds) {
               sum / double(half_us.size()), half_us[0]);
 }
 
-void one_way(Transports& ranks, size_t mib, bool lent) {
+enum class Way { copied, viewed, direct };
+constexpr const char* way_names[] = {"copied", "lent and viewed", "lent and written to its place"};
+
+void one_way(Transports& ranks, size_t mib, Way way) {
   constexpr size_t bytes = 256 * 1024;
   const size_t messages = (mib << 20) / bytes;
-  const Fd file = make_memory_file("verbs-speed", bytes * 16, "verbs-speed");
-  const Mapping memory(file.get(), 0, bytes * 16, "verbs-speed");
+  const Fd file = make_memory_file("verbs-speed", bytes * 17, "verbs-speed");
+  const Mapping memory(file.get(), 0, bytes * 17, "verbs-speed");
   const LentRegion region{1, memory.data(), memory.bytes(), file.get(), 0, 0, std::make_shared<std::atomic<uint64_t>>(0)};
   std::jthread receiver([&] {
     Endpoint& peer = *ranks[1]->endpoint(0, 0);
-    std::vector<std::byte> data(bytes);
     const std::byte* place = nullptr;
     for (size_t i = 0; i < messages; ++i) {
+      std::byte* const target = memory.at(16 * bytes);
       size_t done = 0;
       await(*ranks[1], [&] {
-        return lent ? peer.view(bytes, 2, place) : peer.recv(data.data(), bytes, 2, done);
+        if (way == Way::direct) peer.expect(region, {target, bytes, 0, 1, uint32_t(messages - i)}, 2);
+        return way == Way::viewed ? peer.view(bytes, 2, place) : peer.recv(target, bytes, 2, done);
       });
-      if (lent) peer.release();
+      if (way == Way::viewed) peer.release();
     }
     size_t done = 0;
-    await(*ranks[1], [&] { return peer.send(data.data(), 1, 3, done); });
+    const std::byte end{};
+    await(*ranks[1], [&] { return peer.send(&end, 1, 3, done); });
   });
   Endpoint& peer = *ranks[0]->endpoint(1, 0);
   const TimeNs start = now_ns();
@@ -77,7 +83,7 @@ void one_way(Transports& ranks, size_t mib, bool lent) {
     const std::byte* const data = memory.at(i % 16 * bytes);
     size_t done = 0;
     await(*ranks[0], [&] {
-      return lent ? peer.lend(region, data, bytes, 2, done) : peer.send(data, bytes, 2, done);
+      return way == Way::copied ? peer.send(data, bytes, 2, done) : peer.lend(region, data, bytes, 2, done);
     });
   }
   await(*ranks[0], [&] { return peer.flush(); });
@@ -85,7 +91,7 @@ void one_way(Transports& ranks, size_t mib, bool lent) {
   size_t done = 0;
   await(*ranks[0], [&] { return peer.recv(&end, 1, 3, done); });
   const double s = double(now_ns() - start) / 1e9;
-  std::printf("%zu MiB one way, %s: %.2f MB/s (2^20)\n", mib, lent ? "lent and viewed" : "copied", double(mib) / s);
+  std::printf("%zu MiB one way, %s: %.2f MB/s (2^20)\n", mib, way_names[size_t(way)], double(mib) / s);
 }
 
 }  // namespace
@@ -102,11 +108,11 @@ int main(int argc, char** argv) {
         tutti::connected_verbs(2, options, [&](tutti::VerbsOptions& o, int rank) { o.devices = argv[1 + rank]; });
     tutti::ping_pong(ranks, 3000);
     const size_t mib = argc > 3 ? size_t(std::atoll(argv[3])) : 100;
-    for (const bool lent : {false, true}) tutti::one_way(ranks, mib, lent);
+    for (const auto way : {tutti::Way::copied, tutti::Way::viewed, tutti::Way::direct}) tutti::one_way(ranks, mib, way);
     for (const auto& rank : ranks) {
       const tutti::VerbsCounters& c = *tutti::verbs_counters(*rank);
-      std::printf("%lu messages, %lu work requests (%lu of credit), %lu doorbells, %lu completions\n", c.messages,
-                  c.work_requests, c.credits, c.doorbells, c.completions);
+      std::printf("%lu messages (%lu to their places), %lu work requests (%lu of credit), %lu doorbells, %lu "
+                  "completions\n", c.messages, c.direct, c.work_requests, c.credits, c.doorbells, c.completions);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "verbs-speed: %s\n", error.what());

@@ -188,13 +188,25 @@ class Engine::Run {
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
-    if (!channel_.streams || fold.n_to > 0 || from.stages())
+    if (expect(from, fold, bytes) || !channel_.streams || fold.n_to > 0 || from.stages())
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);
     if (arrived != Status::done) return arrived;
     copy_bytes(write_at(fold.dst), message, bytes, Store::streaming);
     return from.release();
+  }
+
+  // Says where the messages of this step will lie, in this tile and the whole ones that follow, so that they may be written
+  // there at once. False: they are not.
+  bool expect(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
+    if (v_form || fold.early == 0 || work_.output_region == nullptr || work_.vectors > 1 || bytes == 0) return false;
+    const size_t whole_tiles = channel_.share_count / channel_.tile_elements;
+    ExpectedMessages messages{write_at(fold.dst), bytes, channel_.tile_elements * work_.element_bytes, fold.early, 1};
+    if (channel_.tile < whole_tiles) messages.count = uint32_t(whole_tiles - channel_.tile);
+    const size_t span = (messages.count - 1) * messages.stride + bytes;
+    return work_.output_region->holds(messages.data, span) &&
+           from.expect(*work_.output_region, messages, signature(fold));
   }
 
   // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last. Only what is too small

@@ -2,6 +2,7 @@
 //
 // Steps are only ever merged with their neighbour, never moved, so every FIFO keeps its order.
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "base/error.h"
@@ -207,6 +208,20 @@ Schedule one_name_for_one_memory(const Schedule& schedule, std::vector<uint32_t>
   return result;
 }
 
+// Finds the steps whose message may be written to its place before they begin.
+void allow_early_messages(Plan& plan, const Shape& shape) {
+  std::map<uint32_t, uint16_t> messages;  // by sender
+  for (const Fold& fold : plan.steps)
+    for (const uint32_t from : plan.from(fold)) ++messages[from];
+  Cells<char> touched(shape);
+  for (Fold& fold : plan.steps) {
+    const bool plain = fold.n_from == 1 && fold.operands() == 1 && !fold.finish && fold.dst.count > 0;
+    if (plain && fold.dst.buffer == Buffer::output && !touched.any(fold.dst, [](char cell) { return cell != 0; }))
+      fold.early = messages[plan.from(fold)[0]];
+    for (const Slice& slice : {fold.a, fold.b, fold.dst}) touched.set(slice, true);
+  }
+}
+
 }  // namespace
 
 Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place,
@@ -232,6 +247,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
     first_step = number(i);
   }
   end_draft(schedule.size());
+  allow_early_messages(plan, shape);
   return plan;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "schedule/check.h"
 #include "schedule/print.h"
 #include "schedule/symbolic.h"
@@ -94,6 +95,7 @@ class Machine {
   struct Rank {
     std::vector<Cell> cells;  // output, then input (out of place only), then scratch
     std::vector<bool> lent;   // of these, in this run: a peer may read them where they lie, at any time
+    std::vector<bool> awaited;  // likewise: a peer may write them at any time, until the step that receives them
     size_t step = 0;
     int run = 0;
     bool queued = false;
@@ -151,6 +153,9 @@ class Machine {
     const uint32_t input_at = options_.in_place ? 0 : shape_.output;
     state.cells.assign(input_at + std::max(shape_.input, options_.in_place ? shape_.output : 0) + shape_.scratch, {});
     state.lent.assign(programs_.plans.empty() ? 0 : state.cells.size(), false);
+    state.awaited.assign(state.cells.size(), false);
+    if (!programs_.plans.empty())
+      for (const Fold& fold : programs_.plans[rank].steps) await_early(rank, fold, true);
     const Part part = meaning_.input_of(rank == root_);
     for (uint32_t c = 0; c < shape_.input; ++c) {
       if (!holds(part, rank, c)) continue;
@@ -161,6 +166,14 @@ class Machine {
       cell.first = uint16_t(rank);
       cell.beyond = uint16_t(rank + 1);
     }
+  }
+
+  // A peer may, or may no longer, write where this step receives to.
+  void await_early(uint32_t rank, const Fold& fold, bool awaited) {
+    if (fold.early == 0) return;
+    const auto first = ranks_[rank].awaited.begin() + fold.dst.first;
+    TUTTI_ASSERT(fold.dst.buffer == Buffer::output && fold.dst.first + fold.dst.count <= shape_.output);
+    std::fill_n(first, fold.dst.count, awaited);
   }
 
   // The number of a slice's first chunk: what its size depends on.
@@ -179,6 +192,9 @@ class Machine {
     const uint32_t base = slice.buffer == Buffer::output  ? 0
                           : slice.buffer == Buffer::input ? input_at
                                                           : input_at + shape_.input;
+    const auto awaited = ranks_[rank].awaited.begin() + base + slice.first;
+    if (std::find(awaited, awaited + slice.count, true) != awaited + slice.count)
+      wrong(rank, int(slice.first), fmt::format("touches {}, where a peer may write meanwhile", to_text(slice)));
     return ranks_[rank].cells.data() + base + slice.first;
   }
 
@@ -421,6 +437,7 @@ class Machine {
     distinct(rank, from);
     distinct(rank, to);
 
+    await_early(rank, fold, false);
     const bool local = fold.a.count > 0;
     if (local && fold.dst.count > 0) same_chunks(rank, fold.a, fold.dst);
     if (from.empty() && !local) wrong(rank, -1, "a fold of nothing");

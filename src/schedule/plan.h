@@ -29,6 +29,9 @@ struct Fold {
   bool finish = false;
   Slice b;
   bool keeps = false;  // what it sends lies in the caller's memory, and no later step of the run writes there
+  // Of one message that is only stored, to output which no earlier step of the run reads or writes: how many messages its
+  // sender sends in a run. The message may then be written there before the step begins. 0: it may not.
+  uint16_t early = 0;
 
   // No more than a copy of the caller's input, which stays as it is: it is sent from there, before it is copied.
   constexpr bool copies_input() const {

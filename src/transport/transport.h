@@ -61,6 +61,16 @@ struct Watch {
 // No message that is smaller is ever lent: a copy costs less than the sender's waiting at its end.
 inline constexpr size_t lent_bytes_min = 32 * 1024;
 
+// Messages that will be received one after another, the k-th to data + k × stride. Of what the peer sends, the next message
+// is the first of them, and of every `every` messages one follows.
+struct ExpectedMessages {
+  std::byte* data;
+  size_t bytes;   // of each
+  size_t stride;
+  uint32_t every;
+  uint32_t count;
+};
+
 // One peer on one channel.
 class Endpoint {
  public:
@@ -99,6 +109,14 @@ class Endpoint {
 
   // Receives bytes [bytes_done, bytes) of the next message and advances bytes_done.
   virtual Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept = 0;
+
+  // Says that recv() will be asked for these messages, to places in `region`. True: the transport may let the peer write
+  // them there from now on, until each has been received or revoke() was called; then view() may not be asked for them.
+  // Asking again before the first of them has been received changes nothing.
+  virtual bool expect([[maybe_unused]] const LentRegion& region, [[maybe_unused]] const ExpectedMessages& messages,
+                      [[maybe_unused]] uint64_t signature) noexcept {
+    return false;
+  }
 
   // done: `data` points at the whole next message, readable until release(); 64-byte aligned where bytes > 64.
   // Asking twice gives the same place. A recv may not come between view and release.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The verbs transport on real libibverbs: boots guests with soft-RoCE devices and runs tests inside.
 
-Usage: rdma_test.py FOLDER BUILD [--long]
-Ends with 77, which is a skip, where no guest can be booted. --long: everything, with 200 faults, and two guests."""
+Usage: rdma_test.py FOLDER BUILD [--long | --sanitized]
+Ends with 77, which is a skip, where no guest can be booted. --long: everything, with 200 faults of each kind of test, and
+two guests. --sanitized: of a build with AddressSanitizer, what looks inside."""
 import pathlib
 import re
 import shutil
@@ -12,10 +13,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import guest
 
 FOLDER, BUILD = sys.argv[1], pathlib.Path(sys.argv[2])
-LONG = "--long" in sys.argv
+LONG, SANITIZED = "--long" in sys.argv, "--sanitized" in sys.argv
 PROGRAMS = [BUILD / p for p in ("tests/transport/verbs_conformance_test", "tests/transport/verbs_recovery_test",
-                                "bench/perf/tutti-perf", "tools/run/tutti-run", "tools/doctor/tutti-doctor",
-                                "libtutti.so.0")]
+                                "tests/rdma/verbs-faults")]
+if not SANITIZED:
+    PROGRAMS += [BUILD / p for p in ("bench/perf/tutti-perf", "tools/run/tutti-run", "tools/doctor/tutti-doctor",
+                                     "libtutti.so.0")]
 COLLECTIVES = ("all_reduce reduce broadcast all_gather reduce_scatter gather scatter alltoall scan exscan sendrecv barrier "
                "all_gather_v reduce_scatter_v gather_v scatter_v alltoall_v").split()
 
@@ -77,6 +80,26 @@ class Section:
         return None
 
 
+def faults(first, count):
+    """Jobs of processes, each with a fault of its own; a fault's seed says what it is."""
+    return Section("faults" if first == 0 else f"faults_from_{first}",
+                   f"env TUTTI_TRANSPORT= TUTTI_LOG=error ./verbs-faults {first} {count}; rdma resource show | tee left; "
+                   "! grep -v 'mr 0 ctx 0' left", rf"{count} faults: .*, 0 failed; [1-9]\d* messages")
+
+
+def sanitized_sections():
+    """Leaks are looked for as well; what libibverbs keeps for good, it keeps hold of."""
+    options = "env ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1 TUTTI_LOG=error"
+    clean = (r"AddressSanitizer", r"LeakSanitizer", r"runtime error")
+    yield Section("conformance", f"{options} ./verbs_conformance_test --gtest_brief=1", r"PASSED  \] .*[1-9]\d* tests",
+                  unwanted=clean)
+    yield Section("recovery", f"{options} TUTTI_TEST_FAULTS=20 ./verbs_recovery_test --gtest_brief=1",
+                  r"PASSED  \] .*[1-9]\d* tests", unwanted=clean)
+    yield Section("faults", f"export TUTTI_TRANSPORT=; {options} ./verbs-faults 0 24", r"24 faults: .*, 0 failed",
+                  unwanted=clean)
+    yield Section("left", "left")
+
+
 def sections():
     both_right = r"(?s)rank 0 ended with 0.*rank 1 ended with 0"
     conformance = "*" if LONG else "*/verbs:*/verbs_whose_paths_fail"
@@ -85,7 +108,9 @@ def sections():
     yield Section("receivers_ready", "grep . /sys/class/infiniband/rxe*/ports/1/hw_counters/*rnr*", "rcvd_rnr_err:0",
                   "send_rnr_err:0", unwanted=(r"rnr\w*:[1-9]",))
     yield Section("recovery", f"env TUTTI_LOG=error TUTTI_TEST_FAULTS={200 if LONG else 20} ./verbs_recovery_test",
-                  r"paths failed", r"PASSED  \] .*5 tests")
+                  r"paths failed", r"PASSED  \] .*9 tests")
+    for first in range(0, 200, 50) if LONG else (0,):
+        yield faults(first, 50 if LONG else 4)
     for ranks in (2, 3, 5) if LONG else (3,):
         for collective in COLLECTIVES:
             kind = "-d all -o sum " if LONG and ranks == 2 and collective == "all_reduce" else ""
@@ -179,8 +204,9 @@ def main():
     if reason is not None:
         print("skipped:", reason)
         return 77
-    listed = list(sections())
-    done = bed.boot(script(listed), PROGRAMS, timeout_s=1500 if LONG else 300)
+    listed = list(sanitized_sections() if SANITIZED else sections())
+    done = bed.boot(script(listed), PROGRAMS, timeout_s=2700 if LONG else 1200 if SANITIZED else 300,
+                    memory_mb=4096 if SANITIZED else 2048)
     failed = 0
     for section in listed:
         problem = section.problem(done.output)

@@ -242,6 +242,22 @@ TEST(Check, SeesFusedStepsThatWaitInACircle) {
       "rank 1 at step 1 (out[0] = finish(from 0 + in[0]), send to 0) waits as well");
 }
 
+// A plan that lets a peer write early must not touch that place before.
+TEST(Check, RefusesToTouchWhatAPeerMayWriteEarly) {
+  const Fold sends{in(0), {}, 0, 0, 1}, copies{in(0), out(0)};
+  Fold receives{{}, out(0), 0, 1};
+  receives.early = 1;
+  const Plan root{"", {1, 1, 0, 1}, 1, {sends, copies}, {1}};
+  const auto checked = [&](std::vector<Fold> steps) {
+    const Plan other{"", {1, 1, 0, 1}, 1, std::move(steps), {0}};
+    return check(Collective::broadcast, std::vector<Plan>{root, other}, 0, {.slots = 2});
+  };
+  EXPECT_FALSE(checked({receives}).violation);
+  const Proof proof = checked({{out(0), out(0)}, receives});
+  ASSERT_TRUE(proof.violation);
+  EXPECT_EQ(proof.violation->sentence, "rank 1 at step 1 (out[0] = out[0]): touches out[0], where a peer may write meanwhile");
+}
+
 TEST(Check, HoldsAnAlgorithmToItsClaim) {
   Algorithm ring = *find_algorithm(Collective::all_reduce, "ring");
   Group group;

@@ -77,6 +77,27 @@ TEST(Lower, SendsInputsFromWhereTheyLie) {
   EXPECT_FALSE(in_place.steps[0].keeps);
 }
 
+// A message may come before its step where nobody misses what it overwrites: the output, unless an earlier step of the run
+// reads or writes there.
+TEST(Lower, MessagesMayComeBeforeTheirStepsWhereNothingElseLies) {
+  const Schedule schedule = {{Verb::send, false, 1, in(1), {}, {}},
+                             {Verb::recv, false, 1, {}, {}, out(0)},
+                             {Verb::recv, false, 1, {}, {}, out(1)},
+                             {Verb::recv, false, 1, {}, {}, out(2)},
+                             {Verb::send, false, 1, out(2), {}, {}},
+                             {Verb::recv, false, 1, {}, {}, out(2)}};
+  const auto early = [&](bool in_place, Slice slice) {
+    const Plan plan = lower(schedule, {3, 3, 0, 1}, "", in_place);
+    const auto last = std::find_if(plan.steps.rbegin(), plan.steps.rend(), [&](const Fold& f) { return f.dst == slice; });
+    return int(last->early);
+  };
+  for (const bool in_place : {false, true}) {
+    EXPECT_EQ(early(in_place, out(0)), 4) << "of every four messages of rank 1, one";
+    EXPECT_EQ(early(in_place, out(1)), in_place ? 0 : 4) << "in place, chunk 1 is sent first";
+    EXPECT_EQ(early(in_place, out(2)), 0) << "it was written before, and sent";
+  }
+}
+
 // What is finished is one pass from its source: a step that adds all inputs may not begin with a copy of one.
 TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
   EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3),

@@ -93,6 +93,12 @@ class Explains(unittest.TestCase):
                     for kind in ("shm", "tcp"))
         self.assertLess(shm, tcp)
 
+    def test_verbs_are_faster_than_tcp_and_told_of(self):
+        answers = {kind: self.explain("all_reduce", "1M", "-n", "4", "--hosts", "2", "--transport", kind)
+                   for kind in ("shm,verbs", "shm,tcp", "verbs")}
+        self.assertLess(answers["shm,verbs"]["candidates"][0]["time_us"], answers["shm,tcp"]["candidates"][0]["time_us"])
+        self.assertEqual({kind: answer["transport"] for kind, answer in answers.items()}, {kind: kind for kind in answers})
+
     def test_several_hosts_send_bytes_between_them(self):
         answer = self.explain("all_reduce", "16M", "-n", "16", "--hosts", "2")
         self.assertTrue(all(c["bytes_between_hosts"] > 0 for c in answer["candidates"]))

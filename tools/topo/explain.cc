@@ -32,7 +32,7 @@ PlannerOptions planner_options(const Question& question, const Host& host, const
     places[r].host = int(r) * question.hosts / question.n;
     options.host_of.push_back(places[r].host);
   }
-  std::vector<LinkKind> links(n * n, LinkKind::tcp);
+  std::vector<LinkKind> links(n * n, question.others);
   for (size_t from = 0; from < n; ++from)
     for (size_t to = 0; to < n; ++to)
       if (question.shared_memory && places[from].host == places[to].host) links[from * n + to] = LinkKind::shm;
@@ -169,11 +169,12 @@ Explanation explain(const Question& question, const Host& host, const MachineCos
 
 std::string to_text(const Explanation& explanation) {
   const Question& q = explanation.question;
+  const char* const others = q.others == LinkKind::verbs ? "verbs" : "TCP";
   std::string text = fmt::format("{} of {} among {} ranks on {} host{}, {}\n", name(q.collective),
                                  human_bytes(q.bytes), q.n, q.hosts, q.hosts == 1 ? "" : "s",
-                                 q.shared_memory ? q.hosts > 1 ? "shared memory inside a host, TCP between hosts"
-                                                               : "over shared memory"
-                                                 : "over TCP");
+                                 !q.shared_memory ? fmt::format("over {}", others)
+                                 : q.hosts > 1    ? fmt::format("shared memory inside a host, {} between hosts", others)
+                                                  : "over shared memory");
   if (explanation.contention > 1)
     text += fmt::format("{:g} ranks share a core: their work adds up, and a message waits for its reader's turn\n",
                         explanation.contention);
@@ -199,7 +200,8 @@ std::string to_json(const Explanation& explanation) {
                                  {"bytes", q.bytes},
                                  {"n", q.n},
                                  {"hosts", q.hosts},
-                                 {"transport", q.shared_memory ? "shm" : "tcp"},
+                                 {"transport", fmt::format("{}{}", q.shared_memory ? "shm," : "",
+                                                           q.others == LinkKind::verbs ? "verbs" : "tcp")},
                                  {"ranks_per_core", explanation.contention}};
   json["candidates"] = nlohmann::ordered_json::array();
   for (const Answer& answer : explanation.answers)

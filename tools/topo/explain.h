@@ -18,7 +18,8 @@ struct Question {
   uint64_t bytes = 0;
   int n = 1;
   int hosts = 1;               // ranks fill them in blocks; all are like the one given
-  bool shared_memory = true;   // inside a host; between hosts it is TCP
+  bool shared_memory = true;   // inside a host
+  LinkKind others = LinkKind::tcp;  // what connects the other pairs: tcp or verbs
   size_t message_bytes_max = 256 * 1024;
   std::string forced;          // an algorithm's name, or ""
   std::vector<UserSchedule> schedules{};  // proven; candidates where they fit

@@ -1,5 +1,6 @@
 // tutti-topo: shows this host, or one from a file, and explains which algorithm ranks on it would choose.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
@@ -33,7 +34,7 @@ struct Arguments {
   std::vector<std::string> explain;  // a collective and a size
   int n = 0;                         // 0: as many as there are allowed CPUs
   int hosts = 1;
-  std::string transport = "shm";
+  std::string transport = "shm,tcp";
 };
 
 void declare(CLI::App& app, Arguments& arguments) {
@@ -50,7 +51,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   app.add_option("-n", arguments.n, "Number of ranks (default: as many as there are allowed CPUs)")->needs(explain);
   app.add_option("--hosts", arguments.hosts, "Number of hosts that the ranks fill in blocks (default 1)")
       ->needs(explain);
-  app.add_option("--transport", arguments.transport, "Inside a host: shm (default) or tcp")->needs(explain);
+  app.add_option("--transport", arguments.transport,
+                 "What may be used, as TUTTI_TRANSPORT says it: shm,tcp (default), shm,verbs, tcp or verbs")->needs(explain);
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -95,10 +97,13 @@ Question question_of(const Arguments& arguments, const Host& host) {
   question.hosts = arguments.hosts;
   if (question.hosts < 1 || question.hosts > question.n)
     refuse(fmt::format("--hosts: {} is not a number of hosts between 1 and the {} ranks", question.hosts, question.n));
-  if (arguments.transport != "shm" && arguments.transport != "tcp")
-    refuse(fmt::format("--transport: \"{}\" is no transport inside a host; there are shm and tcp",
-                       arguments.transport));
-  question.shared_memory = arguments.transport == "shm";
+  const std::string& transport = arguments.transport;
+  constexpr std::array known = {"shm", "shm,tcp", "shm,verbs", "tcp", "verbs"};
+  if (std::find(known.begin(), known.end(), transport) == known.end())
+    refuse(fmt::format("--transport: \"{}\" is no transport; there are shm, tcp, verbs, and shm,tcp and shm,verbs for "
+                       "shared memory inside a host", transport));
+  question.shared_memory = transport.starts_with("shm");
+  question.others = transport.ends_with("verbs") ? LinkKind::verbs : LinkKind::tcp;
   question.message_bytes_max = environment_bytes("TUTTI_SHM_SLOT_BYTES").value_or(question.message_bytes_max);
   question.forced = environment_text("TUTTI_ALGO").value_or("");
   question.schedules = load_user_schedules(environment_text("TUTTI_SCHEDULES").value_or(""));

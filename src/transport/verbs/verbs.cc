@@ -24,7 +24,9 @@ VerbsEndpoint::VerbsEndpoint(VerbsTransport& transport, int peer, int channel, c
                              size_t message_bytes_max)
     : transport_(transport), peer_(peer), channel_(channel), ring_(memory.ring), staging_(memory.staging),
       ring_bytes_(memory.ring_bytes), message_bytes_max_(message_bytes_max), mask_(memory.lines - 1),
-      bulk_(memory.ring_bytes, memory.ring_bytes, memory.lines), sent_table_(memory.lines), arrivals_(memory.lines) {
+      bulk_(memory.ring_bytes, memory.ring_bytes, memory.lines), sent_table_(memory.lines), arrivals_(memory.lines),
+      targets_written_(reinterpret_cast<VerbsTarget*>(memory.targets)),
+      own_targets_(targets_written_ + verbs_targets_max) {
   // Told late, so that few messages only give room back; and early enough that a sender who waits for room for its
   // largest message is told of some.
   const size_t largest = message_bytes_max + verbs_unit_bytes;
@@ -71,9 +73,11 @@ VerbsTransport::~VerbsTransport() {
     if (all) break;
   }
   log_.debug(
-      fmt::format("verbs: {} messages in {} work requests, {} doorbells and {} completions; {} arrivals, {} only "
+      fmt::format("verbs: {} messages ({} straight to their places, after {} targets) in {} work requests, {} doorbells "
+                  "and {} completions; {} arrivals, {} only "
                   "of credit; {} paths failed, {} messages were sent again",
-                  counters_.messages, counters_.work_requests, counters_.doorbells, counters_.completions,
+                  counters_.messages, counters_.direct, counters_.targets, counters_.work_requests, counters_.doorbells,
+                  counters_.completions,
                   counters_.arrivals, counters_.credits, counters_.paths_failed, counters_.resent));
 }
 
@@ -134,6 +138,7 @@ bool break_verbs_path(Transport& transport, int peer, int channel, int path) noe
 namespace {
 
 constexpr size_t page_bytes = 4096;
+static_assert(2 * verbs_targets_bytes <= page_bytes && verbs_paths_max <= int(verbs_target_paths_max));
 constexpr uint32_t tag_first = 0x7e5b000;  // wishes of this transport; the channel is added
 constexpr TimeNs probe_ns_max = 3 * ns_per_s;
 constexpr size_t slots_min = 3, slots_max = 64;
@@ -217,8 +222,10 @@ class Setup {
       message_bytes_ = std::min<size_t>(message_bytes_, hello.message_bytes_max);
     }
     const size_t rings = 2 * (with_ports - 1) * size_t(options_.channels);
-    const size_t slots = std::clamp(memory_bytes / rings / (message_bytes_ + verbs_unit_bytes), slots_min, slots_max);
-    ring_bytes_ = (slots * (message_bytes_ + verbs_unit_bytes) + page_bytes - 1) / page_bytes * page_bytes;
+    const size_t slot_bytes = message_bytes_ + verbs_unit_bytes;
+    const size_t slots = std::clamp(memory_bytes / rings / slot_bytes, slots_min,
+                                    std::min(slots_max, verbs_ring_bytes_limit / 2 / slot_bytes));
+    ring_bytes_ = (slots * slot_bytes + page_bytes - 1) / page_bytes * page_bytes;
   }
 
   // Where something is missing here, this rank goes on without offers.
@@ -247,15 +254,18 @@ class Setup {
   void make_endpoints() {
     const size_t n = pairs_.size() * size_t(options_.channels);
     if (n == 0) return;
-    std::byte* next = transport_->make_memory(2 * n * ring_bytes_);
+    std::byte* next = transport_->make_memory(n * endpoint_bytes());
     for (const Pair& pair : pairs_)
-      for (int c = 0; c < options_.channels; ++c, next += 2 * ring_bytes_)
-        transport_->add(pair.peer, c, {next, next + ring_bytes_, ring_bytes_, lines_});
+      for (int c = 0; c < options_.channels; ++c, next += endpoint_bytes())
+        transport_->add(pair.peer, c, {next, next + ring_bytes_, ring_bytes_, lines_, next + 2 * ring_bytes_});
     constexpr size_t completions_per_message = 2;  // in the worst case: of its sending and of another's arrival
     const size_t per_path = completions_per_message * (lines_ + verbs_credits_max + verbs_repost_batch) + slots_max;
     const size_t paths = n * size_t(paths_max()) * 2;  // those that are tried in vain among them
     for (const auto& device : transport_->devices()) device->make_queue(per_path * paths);
   }
+
+  // Of memory: a ring, what is staged, and targets.
+  size_t endpoint_bytes() const { return 2 * ring_bytes_ + page_bytes; }
 
   int paths_max() const {
     uint32_t paths = uint32_t(options_.paths_max);
@@ -335,7 +345,8 @@ class Setup {
       const VerbsPath::Route route{&mine.ports[r.my_port], &theirs.ports[r.their_port], r.my_gid, r.their_gid,
                                    ibv_mtu(r.mtu)};
       try {
-        slot.paths[size_t(offer.channel)]->connect(route, offer.queue_pair, {offer.ring_address, offer.rkey});
+        slot.paths[size_t(offer.channel)]->connect(
+            route, offer.queue_pair, {offer.ring_address, offer.rkey, offer.ring_address + 2 * ring_bytes_});
         to_probe_.push_back(slot.paths[size_t(offer.channel)].get());
       } catch (const Error& error) {
         log_.info(error.what());

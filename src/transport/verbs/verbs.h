@@ -54,6 +54,8 @@ struct VerbsCounters {
   uint64_t doorbells = 0;         // calls that posted to send queues
   uint64_t credits = 0;           // messages that only gave room back
   uint64_t arrivals = 0;          // completions of receive queues
+  uint64_t direct = 0;            // messages that were written straight to where the receiver wanted them
+  uint64_t targets = 0;           // that told senders where
   uint64_t resent = 0;            // messages that went another way again
   uint64_t paths_failed = 0;
   uint64_t bytes_registered = 0, bytes_deregistered = 0;

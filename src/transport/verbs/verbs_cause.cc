@@ -2,8 +2,11 @@
 #include "transport/verbs/verbs_cause.h"
 
 namespace tutti {
+namespace {
 
-VerbsCause cause_of(ibv_wc_status status) noexcept {
+constexpr uint8_t event_code = 0x80;
+
+VerbsCause of_status(ibv_wc_status status) noexcept {
   switch (status) {
     case IBV_WC_SUCCESS: return {"it succeeded", ""};
     case IBV_WC_RETRY_EXC_ERR:
@@ -43,7 +46,7 @@ VerbsCause cause_of(ibv_wc_status status) noexcept {
   }
 }
 
-VerbsCause cause_of(ibv_event_type event) noexcept {
+VerbsCause of_event(ibv_event_type event) noexcept {
   switch (event) {
     case IBV_EVENT_PORT_ERR: return {"the port went down", "a cable, a switch, or `ip link set … down`"};
     case IBV_EVENT_DEVICE_FATAL: return {"the device failed or was removed", "see the kernel's log (dmesg)"};
@@ -67,6 +70,26 @@ VerbsCause cause_of(ibv_event_type event) noexcept {
     case IBV_EVENT_SRQ_LIMIT_REACHED: return {"the shared receive queue runs low", ""};
     default: return {"an event of a kind that is not known", ""};
   }
+}
+
+}  // namespace
+
+VerbsCause cause_of(ibv_wc_status status) noexcept {
+  VerbsCause cause = of_status(status);
+  cause.code = uint8_t(status);
+  return cause;
+}
+
+VerbsCause cause_of(ibv_event_type event) noexcept {
+  VerbsCause cause = of_event(event);
+  cause.code = uint8_t(event | event_code);
+  return cause;
+}
+
+VerbsCause cause_of_code(uint8_t code) noexcept {
+  if ((code & event_code) != 0) return of_event(ibv_event_type(code & ~event_code));
+  if (code != 0) return of_status(ibv_wc_status(code));
+  return {"it failed there", "its own log says why"};
 }
 
 VerbsScope scope_of(ibv_event_type event) noexcept {

@@ -13,6 +13,10 @@ namespace {
 constexpr int completions_at_once = 16;
 constexpr uint32_t rounds_between_looks = 256;  // at events and connections, while nobody sleeps
 
+uint64_t place_in(const VerbsTarget& target, uint32_t number) noexcept {
+  return target.address + (number - target.first) / target.every * target.stride;
+}
+
 }  // namespace
 
 // --- Sending.
@@ -77,7 +81,7 @@ void VerbsEndpoint::publish(uint64_t place, size_t bytes, uint64_t signature, co
   record.place = place / verbs_unit_bytes;
   record.bytes = bytes;
   record.lent = lent;
-  record.written = false;
+  record.written = record.again = false;
   if (keys != nullptr) record.keys = *keys;
   VerbsHeader& header = *header_at(staging_, record.place);
   header.signature = signature;
@@ -96,10 +100,10 @@ void VerbsEndpoint::publish(uint64_t place, size_t bytes, uint64_t signature, co
 bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   Sent& record = sent(number);
   VerbsHeader& header = *header_at(staging_, record.place);
-  header.consumed = told_ = received_;
-  untold_bytes_ = 0;
+  header.targets = targets_taken_;
   if (by_stream_) {
     if (!stream_.has_room()) return false;
+    tell_consumed(header);
     record.path = by_stream;
     const auto* start = reinterpret_cast<const std::byte*>(&header);
     const size_t whole = sizeof header + record.bytes;
@@ -113,13 +117,34 @@ bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   if (path == nullptr) return false;
   record.path = int8_t(path->number());
   path->bytes_under_way += record.bytes + verbs_unit_bytes;
-  const VerbsPieces pieces{reinterpret_cast<const std::byte*>(&header), record.lent, &record.keys, record.bytes,
-                           record.place};
+  VerbsPieces pieces{reinterpret_cast<const std::byte*>(&header), record.lent, &record.keys, record.bytes, record.place};
+  const VerbsTarget* const target = record.again ? nullptr : target_of(targets(), number);
+  if (target != nullptr && target->bytes == record.bytes && target->signature == header.signature) {
+    pieces.address = place_in(*target, number);
+    pieces.key = target->keys[size_t(path->number())];
+    pieces.number = number;
+    ++transport_.counters().direct;
+  } else {
+    tell_consumed(header);
+  }
   const int result = path->post_message(pieces, more);
   record.request = path->posted();
   if (result != 0) path_failed(*path, {"the device took no more requests", std::strerror(result)});
   else if (more) transport_.needs_attention();
   return true;
+}
+
+void VerbsEndpoint::tell_consumed(VerbsHeader& header) noexcept {
+  header.consumed = told_ = received_;
+  untold_bytes_ = 0;
+}
+
+const VerbsTarget* VerbsEndpoint::target_of(std::span<const VerbsTarget> targets, uint32_t number) noexcept {
+  for (const VerbsTarget& target : targets) {
+    const uint32_t ahead = number - target.first;
+    if (target.count > 0 && ahead % target.every == 0 && ahead / target.every < target.count) return &target;
+  }
+  return nullptr;
 }
 
 VerbsPath* VerbsEndpoint::choose_path() noexcept {
@@ -189,6 +214,8 @@ void VerbsEndpoint::received(VerbsPath& path, uint32_t immediate) noexcept {
     if (ahead <= mask_ + 1) take_credit(consumed_ + ahead);
     return;
   }
+  if ((immediate & verbs_direct_bit) != 0) return received_directly(path, immediate & verbs_low_bits);
+  if ((immediate & verbs_target_bit) != 0) return take_target(path, immediate & verbs_low_bits);
   const uint64_t place = immediate;
   if ((place + 1) * verbs_unit_bytes > ring_bytes_) {
     return path_failed(path, {"the peer wrote outside of its ring", "the peer runs another version of Tutti"});
@@ -198,8 +225,54 @@ void VerbsEndpoint::received(VerbsPath& path, uint32_t immediate) noexcept {
     if (int32_t(header.number - received_) <= 0) return;  // it came before, by a path that failed
     return path_failed(path, {"the peer wrote what is no message", "the peer runs another version of Tutti"});
   }
-  arrivals_[header.number & mask_] = {header.number, place};
+  arrivals_[header.number & mask_] = {header.number, place, nullptr};
+  if (int32_t(header.targets - own_targets_taken_) > 0) own_targets_taken_ = header.targets;
   take_credit(header.consumed);
+}
+
+// --- Messages that are written to where the receiver wants them.
+
+// A place for a target is free once all of the messages of its last one have been received, and the peer has taken note of
+// that target, so that it does not read while the place is written.
+bool VerbsEndpoint::expect(const LentRegion& region, const ExpectedMessages& messages, uint64_t signature) noexcept {
+  const uint32_t next = received_ + 1;
+  if (messages.bytes < lent_bytes_min) return false;
+  if (const VerbsTarget* const told = target_of(own_targets(), next)) {
+    TUTTI_ASSERT(place_in(*told, next) == reinterpret_cast<uintptr_t>(messages.data) && told->signature == signature);
+    return true;
+  }
+  if (by_stream_ || attention_ || fault_.kind != FaultKind::none) return false;
+  if (messages.count == 1 && next_arrival().number == next) return false;  // it is in the ring already
+  if (own_targets_told_ - own_targets_taken_ >= verbs_targets_max) return false;
+  VerbsTarget& target = own_targets_[own_targets_told_ % verbs_targets_max];
+  const uint32_t last = target.first + (target.count - 1) * target.every;
+  if (target.count > 0 && int32_t(received_ - last) < 0) return false;
+  const VerbsRegions::Keys* const keys = transport_.regions().find(region, VerbsRegions::Use::written);
+  VerbsPath* const path = keys == nullptr ? nullptr : choose_path();
+  if (path == nullptr) return false;
+  target = {++own_targets_told_, next, messages.every, messages.count, reinterpret_cast<uintptr_t>(messages.data),
+            messages.stride, messages.bytes, signature, {}};
+  for (const auto& p : paths_) target.keys[size_t(p->number())] = (*keys)[size_t(p->device_index)];
+  ++transport_.counters().targets;
+  if (const int result = path->post_target(target, (target.number - 1) % verbs_targets_max); result != 0)
+    path_failed(*path, {"the device took no more requests", std::strerror(result)});
+  return true;
+}
+
+void VerbsEndpoint::take_target(VerbsPath& path, uint32_t place) noexcept {
+  if (place < verbs_targets_max) targets_[place] = targets_written_[place];
+  if (place >= verbs_targets_max || targets_[place].every == 0 || targets_[place].bytes > message_bytes_max_)
+    return path_failed(path, {"the peer wrote what is no target", "the peer runs another version of Tutti"});
+  if (int32_t(targets_[place].number - targets_taken_) > 0) targets_taken_ = targets_[place].number;
+}
+
+void VerbsEndpoint::received_directly(VerbsPath& path, uint32_t low_bits) noexcept {
+  const uint32_t number = received_ + 1 + ((low_bits - (received_ + 1)) & verbs_low_bits);
+  const VerbsTarget* const target = target_of(own_targets(), number);
+  if (number - received_ - 1 > mask_ || target == nullptr)
+    return path_failed(path, {"the peer wrote what is no message", "the peer runs another version of Tutti"});
+  arrivals_[number & mask_] = {number, 0, target};
+  if (int32_t(target->number - own_targets_taken_) > 0) own_targets_taken_ = target->number;
 }
 
 // The peer has ended, and what it sent before has come.
@@ -216,6 +289,10 @@ Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
     transport_.poll_all();
     if (next_arrival().number != received_ + 1) return fail(FaultKind::closed, 0);
   }
+  if (const VerbsTarget* const target = next_arrival().target; target != nullptr) {
+    if (target->signature == signature && target->bytes == bytes) return Status::done;
+    return fail(FaultKind::mismatch, 0, target->signature, target->bytes);
+  }
   const VerbsHeader& header = *header_at(ring_, next_arrival().place);
   if (header.signature == signature && header.bytes == bytes) [[likely]] return Status::done;
   return fail(FaultKind::mismatch, 0, header.signature, header.bytes);
@@ -223,7 +300,7 @@ Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
 
 Status VerbsEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   if (const Status status = arrived(bytes, signature); status != Status::done) return status;
-  if (bytes > 0) std::memcpy(data, payload(next_arrival()), bytes);
+  if (bytes > 0 && next_arrival().target == nullptr) std::memcpy(data, payload(next_arrival()), bytes);
   bytes_done = bytes;
   return release();
 }
@@ -235,8 +312,9 @@ Status VerbsEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& d
 }
 
 Status VerbsEndpoint::release() noexcept {
-  const VerbsHeader& header = *header_at(ring_, next_arrival().place);
-  untold_bytes_ += header.bytes + verbs_unit_bytes;
+  const Arrival& arrival = next_arrival();
+  const uint64_t bytes = arrival.target != nullptr ? arrival.target->bytes : header_at(ring_, arrival.place)->bytes;
+  untold_bytes_ += bytes + verbs_unit_bytes;
   ++received_;
   if (untold_bytes_ >= untold_bytes_max_ || received_ - told_ > mask_ / 2) give_credit();
   return Status::done;

@@ -197,11 +197,11 @@ VerbsHardware open_verbs_hardware(const VerbsLibrary& library, const VerbsOption
   return found;
 }
 
-const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region) noexcept {
+const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region, Use use) noexcept {
   if (region.changes == nullptr) return nullptr;  // its pages may change unseen, so none are kept pinned: messages are copied
   const uint64_t change = region.changes->load(std::memory_order_acquire);
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->number != region.number) continue;
+    if (entry->number != region.number || entry->use != use) continue;
     if (entry->change == change) {
       if (entry != entries_.begin()) entries_.splice(entries_.begin(), entries_, entry);
       return &entries_.front().keys;
@@ -211,25 +211,30 @@ const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region) noexcept 
   }
   if (refused_ == region.number) return nullptr;
   try {
-    return add(region, change);
+    return add(region, use, change);
   } catch (const std::exception&) {  // messages are copied then
     refused_ = region.number;
     return nullptr;
   }
 }
 
-const VerbsRegions::Keys* VerbsRegions::add(const LentRegion& region, uint64_t change) {
+const VerbsRegions::Keys* VerbsRegions::add(const LentRegion& region, Use use, uint64_t change) {
   sweep();
-  Entry entry{region.number, change, region.changes, {}, {}};
+  Entry entry{region.number, use, change, region.changes, {}, {}};
+  const int access = IBV_ACCESS_LOCAL_WRITE | (use == Use::written ? IBV_ACCESS_REMOTE_WRITE : 0);
   for (size_t i = 0; i < devices_.size(); ++i) {
     const VerbsDevice& device = *devices_[i];
     entry.memory.emplace_back(device.library(), device.pd(), const_cast<std::byte*>(region.begin), region.bytes,
-                              IBV_ACCESS_LOCAL_WRITE, counters_);
-    entry.keys[i] = entry.memory.back().lkey();
+                              access, counters_);
+    entry.keys[i] = use == Use::written ? entry.memory.back().rkey() : entry.memory.back().lkey();
   }
   entries_.push_front(std::move(entry));
   if (entries_.size() > regions_max) entries_.pop_back();
   return &entries_.front().keys;
+}
+
+void VerbsRegions::withdraw() noexcept {
+  entries_.remove_if([](const Entry& entry) { return entry.use == Use::written; });
 }
 
 void VerbsRegions::sweep() noexcept {

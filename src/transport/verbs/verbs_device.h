@@ -92,12 +92,16 @@ VerbsHardware open_verbs_hardware(const VerbsLibrary& library, const VerbsOption
 class VerbsRegions {
  public:
   static constexpr size_t regions_max = 64;  // the one that was not used for the longest time goes first
-  using Keys = std::array<uint32_t, 8>;      // local keys by device
+  using Keys = std::array<uint32_t, 8>;      // by device
+  enum class Use : uint8_t { sent, written };  // by peers
 
   VerbsRegions(const std::vector<std::unique_ptr<VerbsDevice>>& devices, VerbsCounters& counters)
       : devices_(devices), counters_(counters) {}
-  // Null: it cannot be registered. Mostly a comparison or two; else system calls and allocation.
-  const Keys* find(const LentRegion& region) noexcept;
+  // Local keys of what is sent, remote keys of what peers write. Null: it cannot be registered. Mostly a comparison or two;
+  // else system calls and allocation.
+  const Keys* find(const LentRegion& region, Use use = Use::sent) noexcept;
+  // From now on, no device writes there for a peer.
+  void withdraw() noexcept;
   // What can no longer be lent is let go.
   void sweep() noexcept;
   size_t size() const noexcept { return entries_.size(); }
@@ -105,12 +109,13 @@ class VerbsRegions {
  private:
   struct Entry {
     uint64_t number;
+    Use use;
     uint64_t change;
     std::shared_ptr<const std::atomic<uint64_t>> changes;
     std::vector<VerbsMemory> memory;
     Keys keys;
   };
-  const Keys* add(const LentRegion& region, uint64_t change);
+  const Keys* add(const LentRegion& region, Use use, uint64_t change);
 
   const std::vector<std::unique_ptr<VerbsDevice>>& devices_;
   VerbsCounters& counters_;

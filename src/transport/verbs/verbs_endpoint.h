@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ struct VerbsEndpointMemory {
   std::byte* staging;   // as large as the peer's ring: what it is sent lies at the same place
   size_t ring_bytes;    // of all rings alike
   uint32_t lines;       // messages under way at most; a power of two
+  std::byte* targets;   // verbs_targets_bytes that the peer writes, and as many in which this rank makes up its own
 };
 
 class VerbsEndpoint final : public Endpoint {
@@ -73,6 +75,7 @@ class VerbsEndpoint final : public Endpoint {
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  bool expect(const LentRegion& region, const ExpectedMessages& messages, uint64_t signature) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
   const Fault& fault() const noexcept override { return fault_; }
@@ -87,7 +90,7 @@ class VerbsEndpoint final : public Endpoint {
 
   // --- Called by the transport.
   void received(VerbsPath& path, uint32_t immediate) noexcept;
-  void path_failed(VerbsPath& path, const VerbsCause& cause) noexcept;
+  void path_failed(VerbsPath& path, const VerbsCause& cause, std::string_view where = "") noexcept;
   void stream_readable() noexcept;
   void stream_writable() noexcept;
   // Brings recoveries forward, and sends what could not be posted.
@@ -113,11 +116,13 @@ class VerbsEndpoint final : public Endpoint {
     uint64_t request = 0;          // of its path
     int8_t path = by_nothing;
     bool written = false;          // by the stream, whole
+    bool again = false;            // sent before, and perhaps received: no target is its any more
     VerbsRegions::Keys keys{};
   };
   struct Arrival {
     uint32_t number = 0;
-    uint64_t place = 0;
+    uint64_t place = 0;            // units
+    const VerbsTarget* target = nullptr;  // where it lies, if not in the ring
   };
 
   VerbsHeader* header_at(std::byte* ring, uint64_t place) const noexcept {
@@ -132,9 +137,16 @@ class VerbsEndpoint final : public Endpoint {
   void publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent,
                const VerbsRegions::Keys* keys) noexcept;
   bool transmit(uint32_t number, bool more) noexcept;
+  // What of the targets is for a message; null: none.
+  static const VerbsTarget* target_of(std::span<const VerbsTarget> targets, uint32_t number) noexcept;
+  std::span<const VerbsTarget> targets() const noexcept { return {targets_, verbs_targets_max}; }
+  std::span<const VerbsTarget> own_targets() const noexcept { return {own_targets_, verbs_targets_max}; }
+  void take_target(VerbsPath& path, uint32_t place) noexcept;
+  void received_directly(VerbsPath& path, uint32_t low_bits) noexcept;
   VerbsPath* choose_path() noexcept;
   bool is_delivered(uint32_t number) noexcept;
   void take_credit(uint32_t consumed) noexcept;
+  void tell_consumed(VerbsHeader& header) noexcept;
   void give_credit() noexcept;
   Status arrived(size_t bytes, uint64_t signature) noexcept;
   bool is_over() const noexcept;
@@ -165,6 +177,13 @@ class VerbsEndpoint final : public Endpoint {
   uint32_t told_ = 0;                     // consumed, as the peer was told
   size_t untold_bytes_ = 0;
   size_t untold_bytes_max_;
+
+  // The peer's targets: where it writes them, and those that were taken in. This rank's own: what the peer was told, and
+  // up to which one it has taken note.
+  VerbsTarget* targets_written_;
+  VerbsTarget* own_targets_;
+  VerbsTarget targets_[verbs_targets_max] = {};
+  uint32_t targets_taken_ = 0, own_targets_told_ = 0, own_targets_taken_ = 0;
 
   std::vector<std::unique_ptr<VerbsPath>> paths_, graveyard_;
   VerbsStream stream_;

@@ -128,6 +128,7 @@ int VerbsPath::ring() noexcept {
 }
 
 int VerbsPath::post_message(const VerbsPieces& pieces, bool more) noexcept {
+  if (pieces.address != 0) return post_direct(pieces, more);
   Waiting& waiting = next();
   const uint32_t key = device_.rings.lkey();
   ibv_sge* const parts = waiting.parts;
@@ -145,6 +146,31 @@ int VerbsPath::post_message(const VerbsPieces& pieces, bool more) noexcept {
   request.imm_data = htonl(uint32_t(pieces.place));
   request.wr.rdma.remote_addr += pieces.place * verbs_unit_bytes + verbs_header_at;
   return post(waiting, false, more);
+}
+
+// The payload alone: the target says what else the header would.
+int VerbsPath::post_direct(const VerbsPieces& pieces, bool more) noexcept {
+  Waiting& waiting = next();
+  const std::byte* const payload = pieces.lent != nullptr ? pieces.lent : pieces.header + sizeof(VerbsHeader);
+  const uint32_t key = pieces.lent != nullptr ? (*pieces.keys)[size_t(device_index)] : device_.rings.lkey();
+  waiting.parts[0] = {reinterpret_cast<uintptr_t>(payload), uint32_t(pieces.bytes), key};
+  waiting.request.num_sge = 1;
+  waiting.request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  waiting.request.imm_data = htonl((pieces.number & verbs_low_bits) | verbs_direct_bit);
+  waiting.request.wr.rdma.remote_addr = pieces.address;
+  waiting.request.wr.rdma.rkey = pieces.key;
+  return post(waiting, false, more);
+}
+
+int VerbsPath::post_target(const VerbsTarget& target, uint32_t place) noexcept {
+  Waiting& waiting = next();
+  waiting.parts[0] = {reinterpret_cast<uintptr_t>(&target), sizeof target, device_.rings.lkey()};
+  waiting.request.num_sge = 1;
+  if (sizeof target <= inline_bytes_max_) waiting.request.send_flags = IBV_SEND_INLINE;
+  waiting.request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  waiting.request.imm_data = htonl(place | verbs_target_bit);
+  waiting.request.wr.rdma.remote_addr = target_.targets_address + place * sizeof target;
+  return post(waiting, false, false);
 }
 
 int VerbsPath::post_credit(uint32_t immediate) noexcept {

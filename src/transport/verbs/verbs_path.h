@@ -25,6 +25,9 @@ struct VerbsPieces {
   const VerbsRegions::Keys* keys;  // of what is lent
   uint64_t bytes;           // of the payload
   uint64_t place;           // of the message in the peer's ring, in units
+  uint64_t address = 0;     // where the payload goes by itself; 0: to the ring
+  uint32_t key = 0;         // of that
+  uint32_t number = 0;      // likewise only then
 };
 
 // Data path, but for construction. An error of a post is as one of a completion.
@@ -39,6 +42,7 @@ class VerbsPath {
   struct Target {
     uint64_t ring_address = 0;
     uint32_t rkey = 0;
+    uint64_t targets_address = 0;  // verbs_targets_bytes, with the same key
   };
 
   VerbsPath(VerbsEndpoint& endpoint, VerbsDevice& device, VerbsCounters& counters, int number, uint32_t messages_max,
@@ -63,6 +67,8 @@ class VerbsPath {
   int post_message(const VerbsPieces& pieces, bool more) noexcept;
   int ring() noexcept;
   int post_credit(uint32_t immediate) noexcept;
+  // To that place among the peer's.
+  int post_target(const VerbsTarget& target, uint32_t place) noexcept;
   // Something signalled, whose completion tells that of `request`; nothing where such a thing is under way.
   int post_marker(uint64_t request) noexcept;
   // As many bytes as one packet takes, to the start of the peer's ring.
@@ -85,6 +91,7 @@ class VerbsPath {
   bool peer_stopped = false;     // the peer said that it has stopped this path
   TimeNs stopped_at_ns = 0;
   uint64_t bytes_under_way = 0;  // of messages that the peer has not consumed
+  uint8_t cause = 0;             // why it was stopped: a VerbsCause's code
   uint8_t port = 1;
   uint8_t mtu = 0;               // ibv_mtu
   int device_index = 0;          // among this rank's open devices
@@ -97,6 +104,7 @@ class VerbsPath {
     ibv_sge parts[2];
   };
   Waiting& next() noexcept;
+  int post_direct(const VerbsPieces& pieces, bool more) noexcept;
   int post(Waiting& waiting, bool signalled, bool more) noexcept;
 
   VerbsEndpoint& endpoint_;

@@ -76,10 +76,11 @@ bool VerbsStream::read(Place place, Done done) noexcept {
 
 // --- Paths.
 
-void VerbsEndpoint::path_failed(VerbsPath& path, const VerbsCause& cause) noexcept {
+void VerbsEndpoint::path_failed(VerbsPath& path, const VerbsCause& cause, std::string_view where) noexcept {
   if (path.state != VerbsPath::State::alive) return;
+  path.cause = cause.code;
   try {
-    stop_path(path, fmt::format("verbs: {} to {} failed: {}{}{}", path.description, transport_.peer_name(peer_),
+    stop_path(path, fmt::format("verbs: {} to {} failed: {}{}{}{}", path.description, transport_.peer_name(peer_), where,
                                 cause.what, cause.likely.empty() ? "" : "; likely: ", cause.likely));
   } catch (const std::exception&) {
     stop_path(path, "");
@@ -105,6 +106,7 @@ void VerbsEndpoint::revoke() noexcept {
   fail(FaultKind::closed, 0);
   for (const auto& path : paths_)
     if (path->state == VerbsPath::State::alive) path->stop();
+  transport_.regions().withdraw();  // a device that is still at a message ends with it
   ::shutdown(stream_.socket(), SHUT_RDWR);
 }
 
@@ -118,7 +120,7 @@ void VerbsEndpoint::attend() noexcept {
     if (path->state == VerbsPath::State::stopping &&
         (path->all_receives_reaped() || now_ns() - path->stopped_at_ns > stopping_ns_max) && stream_.has_room()) {
       transport_.poll_all();
-      stream_.push({{VerbsFrame::path_down, uint32_t(path->number()), 0}, {}, {}, 0});
+      stream_.push({{VerbsFrame::path_down, uint32_t(path->number() | path->cause << 8), 0}, {}, {}, 0});
       path->state = VerbsPath::State::told;
     }
     if (path->state == VerbsPath::State::told && path->peer_stopped) {
@@ -159,6 +161,7 @@ void VerbsEndpoint::resend(int path) noexcept {
     Sent& record = sent(number);
     if (record.path != path || is_delivered(number)) continue;
     record.path = by_nothing;
+    record.again = true;
     ++transport_.counters().resent;
   }
 }
@@ -194,11 +197,12 @@ bool VerbsEndpoint::take_frame(const VerbsFrame& frame) noexcept {
     case VerbsFrame::path_down: break;
     default: return false;
   }
-  if (frame.immediate >= paths_.size()) return false;
-  VerbsPath& path = *paths_[frame.immediate];
+  const size_t number = frame.immediate & 0xff;
+  if (number >= paths_.size()) return false;
+  VerbsPath& path = *paths_[number];
   path.peer_stopped = true;
   if (path.state == VerbsPath::State::alive)
-    path_failed(path, {"the peer has stopped it", "its own log says why"});
+    path_failed(path, cause_of_code(uint8_t(frame.immediate >> 8)), "on the peer's side, ");
   attention_ = true;
   transport_.needs_attention();
   return true;

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t hello_version = 0x7e5b0001;
+constexpr uint32_t hello_version = 0x7e5b0002;
 constexpr uint8_t mtu_1024 = 3;  // ibv_mtu
 
 struct HelloHead {
