@@ -49,6 +49,7 @@ class Linker {
         copied_(n_) {}
 
   bool run(LinkedPlan* linked, bool puts) {
+    puts_ = puts;
     if (n_ == 0 || n_ > linked_ranks_max) return false;
     const Shape& shape = plans_[0].shape;
     for (const Plan& plan : plans_)
@@ -59,10 +60,10 @@ class Linker {
     for (;;) {
       if (!draft_all()) return false;
       if (copy_wrong_loans()) continue;
-      if (puts) {
+      if (puts_) {
         put_where_possible();
         if (!wrong_loans().empty()) {
-          puts = false;
+          puts_ = false;
           continue;
         }
       }
@@ -150,6 +151,10 @@ class Linker {
       drafts_[rank].push_back(draft);
       message.steps = uint8_t(drafts_[rank].size());
     } else {
+      message.steps = last_writer(message.place, draft.chunks);
+    }
+    if (!puts_ && in_buffer && fold.copies_input()) {  // whoever reads it waits for nothing
+      message.place = draft.operands[0];
       message.steps = last_writer(message.place, draft.chunks);
     }
     if (!to.empty() && in_buffer && !fold.keeps) {
@@ -338,6 +343,7 @@ class Linker {
   const uint32_t root_;
   const std::span<const bool> in_place_;
   const uint32_t n_;
+  bool puts_ = true;
   std::vector<std::set<size_t>> copied_;  // steps of each rank's plan whose message goes to a slot
   std::vector<std::vector<Draft>> drafts_;
   std::vector<size_t> next_;

@@ -147,7 +147,7 @@ void check_all(int n, int rank, tuttiComm_t comm) {
 
 class SharedPaths : public ::testing::Test {
  protected:
-  void SetUp() override { ::setenv("TUTTI_IN_PLACE_BYTES", "65536", 1); }
+  void SetUp() override { ::setenv("TUTTI_IN_PLACE_BYTES", "4096", 1); }
   void TearDown() override { ::unsetenv("TUTTI_IN_PLACE_BYTES"); }
 };
 

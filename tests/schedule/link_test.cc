@@ -216,7 +216,7 @@ TEST_F(Linked, IsFreeOfOrderWhereNoStepTouchesWhatAnotherWrites) {
       EXPECT_TRUE(free(Collective::reduce_scatter, "direct", n, in_place));
       EXPECT_EQ(free(Collective::all_to_all, "direct", n, in_place), !in_place);
       EXPECT_EQ(free(Collective::all_reduce, "one_shot", n, in_place), !in_place);
-      EXPECT_FALSE(free(Collective::all_reduce, "ring", n, in_place));
+      EXPECT_EQ(free(Collective::all_reduce, "ring", n, in_place), n == 2) << "two ranks add as by two_shot";
     }
   // One element less of order: a step that writes where another one reads, writes, or reads at another element.
   const std::array<bool, 8> apart{}, one{true, true, true};
