@@ -16,10 +16,9 @@
 namespace tutti {
 namespace {
 
-// Results of several outputs are made here first. Where they are streamed it stays in the first cache, so that memory is read
-// and written at once, and not in turns; else in the second one.
-constexpr size_t stage_bytes = size_t{64} << 10, streamed_stage_bytes = 4096;
-static_assert(streamed_stage_bytes >= opaque_bytes_max);
+// Results of several outputs are made here first, and stay in a near cache; of large calls, in longer stretches (measured).
+constexpr size_t stage_bytes = size_t{64} << 10, small_stage_bytes = size_t{16} << 10;
+static_assert(small_stage_bytes >= opaque_bytes_max);
 // What is copied or added for one output alone is done in stretches of so many bytes.
 constexpr size_t stretch_bytes = size_t{64} << 10;
 constexpr size_t stage_alignment = 64;
@@ -290,8 +289,7 @@ bool SharedPath::work() {
   ++position_;
   while (next_piece_ < pieces_.size() && left > 0) {
     const Piece& piece = pieces_[next_piece_];
-    const bool streams = store_ == Store::streaming && mine_.in_place == 0;
-    const size_t stage = streams ? streamed_stage_bytes : stage_bytes;
+    const size_t stage = store_ == Store::streaming ? stage_bytes : small_stage_bytes;
     const size_t bytes = plan_->steps[piece.step].n_outputs > 1 ? stage : stretch_bytes;
     const size_t count = std::min(bytes / buffers_.element_bytes, piece.count - next_element_);
     do_piece(piece, piece.first + next_element_, count);
