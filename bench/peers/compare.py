@@ -6,7 +6,8 @@ in turn, so that a change of the machine's mood meets all. Two cores of a virtua
 apart: an exchange of two flag lines (X) before and after each run tells, runs in which it changed are dropped, and near is
 never compared with far. Writes a Markdown table of the medians over the rounds, with the ratio to the best peer and, where
 it is known, to what the machine can do; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
-all caches before each call), registered (memory that the library itself gives)."""
+all caches before each call), registered (memory that the library itself gives). --envelope measures Tutti alone at sizes
+that double, and lists those at which its time falls or more than doubles."""
 import argparse
 import datetime
 import json
@@ -29,6 +30,9 @@ NEAR_NS = 120  # an exchange of two lines between near cores takes less
 GROUP_ENDS = (4 << 10, 1 << 20, 1 << 40)
 LIMIT_FROM = 64 << 20  # bytes: from here on memory is what limits, whatever the caches hold
 SMALL_TO = 64  # bytes: up to here the exchange of lines is
+ENVELOPE_SIZES = ",".join([f"{64 << i}K" for i in range(4)] + [f"{1 << i}M" for i in range(8)])
+ENVELOPE_FACTOR = 2.3  # twice the bytes should not take more than so many times as long
+ENVELOPE_NOISE = 1.05  # medians of one and the same time differ by so much
 
 
 def parse_arguments():
@@ -47,7 +51,10 @@ def parse_arguments():
     parser.add_argument("--json", type=pathlib.Path, help="write all single results; what the file holds already is kept")
     parser.add_argument("--output", type=pathlib.Path, help="write the table here as well")
     parser.add_argument("--plots", type=pathlib.Path, help="folder for one drawing of each collective and number of ranks")
+    parser.add_argument("--envelope", action="store_true", help="no peers, sizes that double from 64K to 128M; what stands out")
     options = parser.parse_args()
+    if options.envelope:
+        options.peers, options.sizes = "", ENVELOPE_SIZES
     for mode in options.modes.split(","):
         if mode not in MODES:
             parser.error(f"--modes {mode}: none of {', '.join(MODES)}")
@@ -247,6 +254,24 @@ def lines_of(results, chosen, limits):
     return lines, curves
 
 
+def envelope_lines(curves):
+    """Where Tutti's time falls though the size doubles, or grows by more than ENVELOPE_FACTOR."""
+    lines, steps = [], 0
+    for (collective, ranks, transport, mode, state), libraries in sorted(curves.items()):
+        points = sorted(libraries.get("tutti", []))
+        for (size, us), (next_size, next_us) in zip(points, points[1:]):
+            if next_size != 2 * size:
+                continue
+            steps += 1
+            ratio = next_us / us
+            if 1 / ENVELOPE_NOISE <= ratio <= ENVELOPE_FACTOR:
+                continue
+            lines.append(f"- {collective}, {ranks} ranks over {transport}, {mode}, cores {state}: {size_text(size)} takes "
+                         f"{time_text(us)} µs, {size_text(next_size)} {time_text(next_us)} µs: {ratio:.2f} times as long")
+    return [f"Envelope: of {steps} doublings, {len(lines)} take less time than before, or more than {ENVELOPE_FACTOR} times "
+            "as long.", "", *lines]
+
+
 def draw(curves, chosen, options):
     options.plots.mkdir(parents=True, exist_ok=True)
     titles = {peer.name: peer.title for peer in chosen}
@@ -338,6 +363,7 @@ def main():
     text += [f"- {peer.title}: {peer.settings}." for peer in chosen if peer.settings]
     text += [f"- not there: {reason}" for reason in absent]
     text += ["", *(limits_line(state, found) for state, found in limits.items()), "", *lines]
+    text += ["", *envelope_lines(curves)] if options.envelope else []
     text += ["", *(f"- failed: {failure}" for failure in results.failures)] if results.failures else []
     print("\n".join(text))
     if options.output:

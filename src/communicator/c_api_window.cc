@@ -76,6 +76,7 @@ tuttiResult_t tuttiCommWindowRegister(tuttiComm_t comm, void* buffer, size_t byt
     if (communicator.has_left())
       throw Error(Code::invalid_usage, "comm has been finalized: only tuttiCommDestroy may follow");
     auto block = bytes == 0 ? nullptr : process_memory().find(buffer, bytes);
+    if (block != nullptr && block->region->is_taken_back()) block = nullptr;
     Window& opened = communicator.open_window({static_cast<std::byte*>(buffer), bytes}, std::move(block));
     *window = store().make(std::make_unique<WindowOf>(WindowOf{communicator.life(), &communicator, &opened}));
     return tuttiSuccess;

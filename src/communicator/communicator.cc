@@ -25,6 +25,8 @@ constexpr size_t scratch_alignment = 64;
 constexpr size_t lent_call_bytes_min = size_t{64} << 10;
 // How long what has failed is waited for on a device: what stands before it there may take its time.
 constexpr TimeNs drain_ns_max = 10 * ns_per_s;
+// How long a call that has failed waits for a peer to leave its memory: a peer that runs needs a small part of that.
+constexpr TimeNs stuck_peer_ns_max = 100 * ns_per_ms;
 // Where no rank knows all sizes, all must choose as for one size.
 constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 
@@ -52,7 +54,8 @@ Code Communicator::run(const Request& request) noexcept {
     return failure()->code;
   }
   if (small) remember(repeat, request);
-  if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr) return wait_for(operation, timeout_ns(request));
+  if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr || by_shared_memory_ != nullptr)
+    return wait_for(operation, timeout_ns(request));
   return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
 }
 
@@ -113,6 +116,10 @@ void Communicator::let_go() noexcept {
   if (peer_path_ != nullptr) peer_path_->let_go(std::min(timeout_ns_, drain_ns_max));
   if (device_side_ != nullptr) device_side_->drain(std::min(timeout_ns_, drain_ns_max));
   by_peers_ = nullptr;
+  if (by_shared_memory_ == nullptr) return;
+  by_shared_memory_ = nullptr;
+  if (!shared_path_->let_go(std::min(timeout_ns_, stuck_peer_ns_max)))
+    log_.error("a peer that does not run may still write to the buffers of a call that has failed");
 }
 
 // Of a v-form: blocks, and vectors of them, follow each other in memory of their own.
@@ -161,6 +168,7 @@ Request Communicator::with_made_input(const Request& asked, size_t vectors, cons
 void Communicator::find_regions(Work& work) noexcept {
   const auto region_of = [](const std::byte* data) -> const LentRegion* {
     const auto block = data == nullptr ? nullptr : process_memory().find(data, 1);
+    if (block != nullptr && block->region->is_taken_back()) return nullptr;
     return block != nullptr ? &block->region->lent() : data == nullptr ? nullptr : preloaded_region(data);
   };
   work.input_region = region_of(work.input);
@@ -216,6 +224,10 @@ void Communicator::set_reduction(Work& work, const Request& request) noexcept {
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
   try {
     if (goes_by_peers(asked)) [[unlikely]] return begin_by_peers(operation, asked);
+    if (goes_by_shared_memory(asked) && shared_path_->tries(asked.call)) [[unlikely]] {
+      begin_by_shared_memory(operation, asked);
+      return true;
+    }
     begin_planned(operation, asked);
     return true;
   } catch (const Error& error) {
@@ -268,6 +280,9 @@ Status Communicator::progress(Operation& operation) noexcept {
   if (&operation == by_peers_) [[unlikely]] {
     status = peer_path_->progress([&] { return engine_->progress(operation); });
     if (status == Status::done) by_peers_ = nullptr;
+  } else if (&operation == by_shared_memory_) [[unlikely]] {
+    status = shared_path_->progress([&] { return engine_->progress(operation); });
+    if (status == Status::done) by_shared_memory_ = nullptr;
   } else {
     status = engine_->progress(operation);
   }
@@ -344,6 +359,11 @@ void Communicator::settle(const Operation& operation) noexcept {
     if (failed != nullptr)
       return fail(failed->code, fmt::format("{}: its device failed in {}: {}", bootstrap_->describe(rank_),
                                             describe_call(operation.work().signature), failed->sentence));
+    if (&operation == by_shared_memory_ && shared_path_->broken_peer() >= 0) {
+      const int peer = shared_path_->broken_peer();
+      if (peer == rank_) return fail(Code::system_error, fmt::format("{} has no memory left", bootstrap_->describe(rank_)));
+      return settle_broken_link(*bootstrap_, links_, peer, links_.endpoints[size_t(peer)]->fault());
+    }
     const Fault& fault = waiting.endpoint->fault();
     if (fault.kind != FaultKind::mismatch) return settle_broken_link(*bootstrap_, links_, waiting.peer, fault);
     const std::string& peer = bootstrap_->describe(waiting.peer);

@@ -22,6 +22,7 @@
 #include "communicator/operators.h"
 #include "communicator/patience.h"
 #include "communicator/registrations.h"
+#include "communicator/shared_path.h"
 #include "communicator/flight_recorder.h"
 #include "communicator/links.h"
 #include "communicator/on_signal.h"
@@ -192,6 +193,10 @@ class Communicator {
     return peer_path_ != nullptr && request.layout == nullptr && request.algorithm.empty() && options_.algorithm.empty() &&
            request.terms.inputs == 1 && !adds_exactly(request) && peer_path_->serves(request.call);
   }
+  // Null where some rank is not of this host, or there are more than the path serves.
+  const SharedPath* shared_path() const noexcept { return shared_path_.get(); }
+  // Whether a call may go through the memory of all ranks, as far as its arguments tell; likewise. The same on all ranks.
+  bool may_go_by_shared_memory(const Request& request) const noexcept;
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
@@ -199,7 +204,9 @@ class Communicator {
   // Moves what can move. failed: the communicator has failed, failure() is set.
   Status progress(Operation& operation) noexcept;
   // Another number once something has moved, most likely.
-  uint64_t position(const Operation& operation) const noexcept { return engine_->position(operation); }
+  uint64_t position(const Operation& operation) const noexcept {
+    return engine_->position(operation) + (&operation == by_shared_memory_ ? shared_path_->position() : 0);
+  }
   // The deadline, timeout_ns after the wait's begin, has passed while this operation waited: fails the communicator with
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
@@ -291,6 +298,9 @@ class Communicator {
   std::string device_card() const;
   void make_peer_path(const std::vector<std::string>& cards);
   bool begin_by_peers(Operation& operation, const Request& request);
+  void make_shared_path();
+  bool goes_by_shared_memory(const Request& request);
+  void begin_by_shared_memory(Operation& operation, const Request& request);
   void begin_planned(Operation& operation, const Request& asked, bool recorded = false);
   void start_exchange(Operation& operation, const Request& request, std::span<const std::byte> mine, std::byte* all);
   void begin_on_device(Work& work, const Request& request);
@@ -331,6 +341,9 @@ class Communicator {
   std::unique_ptr<DeviceSide> device_side_;
   std::unique_ptr<PeerPath> peer_path_;
   const Operation* by_peers_ = nullptr;  // the one that goes the direct path, while it runs
+  std::unique_ptr<SharedPath> shared_path_;
+  const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
+  size_t shared_path_bytes_min_ = ~size_t{0};
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

@@ -162,9 +162,10 @@ void Communicator::load_schedules() {
 
 // Settings and schedules that must be alike on all ranks.
 void Communicator::agree_on(const CommunicatorOptions& options) {
+  shared_path_bytes_min_ = environment_bytes("TUTTI_IN_PLACE_BYTES").value();
   const std::string settings =
-      fmt::format("algorithm=\"{}\" transport=\"{}\" channels={} determinism={}", options.algorithm,
-                  options.transports, options.channels, name(options.determinism));
+      fmt::format("algorithm=\"{}\" transport=\"{}\" channels={} determinism={} TUTTI_IN_PLACE_BYTES={}", options.algorithm,
+                  options.transports, options.channels, name(options.determinism), shared_path_bytes_min_);
   std::vector<std::string> schedules;
   std::string first;
   const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(settings + '\n' + identity(*options_.schedules)));
@@ -243,6 +244,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
 
   std::vector<LinkKind> links;
   std::vector<std::string> machines, networks, devices;
+  std::string rows;  // of all ranks: how each reaches each
   for (int r = 0; r < size_; ++r) {
     const Bytes& record = all[size_t(r)];
     const std::string text = to_text(record);
@@ -258,6 +260,7 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
     places_.back().link_bits_per_s = std::stoull(text.substr(speed_at, first - speed_at));
     // The host's number is that of the first rank whose memory this one shares: proven, not named.
     const std::string row = text.substr(second + 1, size_t(size_));
+    rows += row;
     places_.back().host = int(row.find('s'));
     for (int peer = 0; peer < size_; ++peer)
       links.push_back(peer == r ? LinkKind::self : link_kind(row[size_t(peer)]));
@@ -282,6 +285,8 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   make_engine(std::move(planner), true);
   make_device_side();
   make_peer_path(devices);
+  const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
+  if (one_host) make_shared_path();
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),

@@ -38,12 +38,16 @@ Window::Window(Bootstrap& bootstrap, const WindowOptions& options, WindowMemory 
     WindowServiceOptions service{std::move(opened.served), options.transports, patience_, options.timeout_ns};
     service_ = std::make_unique<WindowService>(bootstrap_, service, memory_.bytes, counters_of(board_));
   }
-  if (memory_.block != nullptr) memory_.block->registrations.fetch_add(1, std::memory_order_relaxed);
+  if (memory_.block == nullptr) return;
+  memory_.block->registrations.fetch_add(1, std::memory_order_relaxed);
+  memory_.block->windows.fetch_add(1, std::memory_order_relaxed);
 }
 
 Window::~Window() {
   service_.reset();  // its thread uses the memory
-  if (memory_.block != nullptr) memory_.block->registrations.fetch_sub(1, std::memory_order_relaxed);
+  if (memory_.block == nullptr) return;
+  memory_.block->windows.fetch_sub(1, std::memory_order_relaxed);
+  memory_.block->registrations.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // After the barrier no rank asks for anything, and before it a rank's own requests have arrived. So no link is needed

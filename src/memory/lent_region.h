@@ -26,4 +26,11 @@ struct LentRegion {
   }
 };
 
+// Where something lies in a region, as its owner tells peers.
+struct LentPlace {
+  uint64_t region = 0;                 // its number
+  uint64_t offset = 0;
+  const std::byte* address = nullptr;  // in the owner's process
+};
+
 }  // namespace tutti

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -47,6 +48,17 @@ void SharedRegion::discard(size_t offset, size_t bytes) const noexcept {
   changes_->fetch_add(1, std::memory_order_release);  // pairs with who looks before lending
 }
 
+bool SharedRegion::take_back(std::byte* at, size_t bytes) const noexcept {
+  taken_back_.store(true, std::memory_order_relaxed);
+  changes_->fetch_add(1, std::memory_order_release);  // pairs with who looks before lending
+  void* const own = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (own == MAP_FAILED) return false;
+  std::memcpy(own, at, bytes);
+  if (::mremap(own, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return true;
+  ::munmap(own, bytes);
+  return false;
+}
+
 void* SharedMemory::allocate(size_t bytes) {
   if (bytes == 0) return nullptr;
   if (const size_t most = host_bytes(); bytes > most)
@@ -55,6 +67,7 @@ void* SharedMemory::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
   const size_t pages = whole_pages(bytes);
   const std::shared_ptr<SharedBlock> block = pages > small_bytes_max ? whole(pages) : carve(pages);
+  block->asked_bytes = bytes;
   blocks_[reinterpret_cast<uintptr_t>(block->data())] = block;
   return block->data();
 }
@@ -71,7 +84,7 @@ std::shared_ptr<SharedBlock> SharedMemory::carve(size_t bytes) {
   auto block = std::make_shared<SharedBlock>();
   const auto large_enough = [bytes](const auto& place) { return place.second >= bytes; };
   auto carved = std::find_if(carved_.begin(), carved_.end(), [&](const Carved& c) {
-    return std::any_of(c.free.begin(), c.free.end(), large_enough);
+    return !c.region->is_taken_back() && std::any_of(c.free.begin(), c.free.end(), large_enough);
   });
   if (carved == carved_.end()) {
     Carved fresh{std::make_shared<const SharedRegion>(next_number_++, shared_region_bytes, false), {}};
@@ -154,6 +167,21 @@ std::shared_ptr<const SharedBlock> SharedMemory::find(const void* data, size_t b
   const size_t offset = at - std::prev(after)->first;
   if (offset >= block->bytes || std::max<size_t>(bytes, 1) > block->bytes - offset) return nullptr;
   return block;
+}
+
+std::shared_ptr<const SharedBlock> SharedMemory::find_whole(const void* data, size_t bytes) const noexcept {
+  std::shared_ptr<const SharedBlock> block = find(data, bytes);
+  if (block == nullptr || block->region->is_taken_back() || block->windows.load(std::memory_order_relaxed) > 0) return nullptr;
+  const size_t at = size_t(static_cast<const std::byte*>(data) - block->data());
+  const bool ends_whole = (at + bytes) % page_bytes() == 0 || at + bytes >= block->asked_bytes;
+  return at % page_bytes() == 0 && ends_whole ? block : nullptr;
+}
+
+bool SharedMemory::take_back(const void* data, size_t bytes) const noexcept {
+  const std::shared_ptr<const SharedBlock> block = find(data, bytes);
+  if (block == nullptr) return false;
+  const size_t at = size_t(static_cast<const std::byte*>(data) - block->data());
+  return block->region->take_back(block->data() + at, whole_pages(bytes));
 }
 
 void SharedMemory::after_fork(bool in_child) {

@@ -30,12 +30,18 @@ class SharedRegion {
   int fd() const noexcept { return file_.get(); }
   // As peers are told of it; lives as long as this.
   const LentRegion& lent() const noexcept { return lent_; }
+  // Some of its pages are this process's alone since: see SharedMemory::take_back().
+  bool is_taken_back() const noexcept { return taken_back_.load(std::memory_order_relaxed); }
   std::byte* data() const noexcept { return mapping_.data(); }
   size_t bytes() const noexcept { return mapping_.bytes(); }
   // Gives the pages back to the system; they read as 0 from then on, in every process.
   void discard(size_t offset, size_t bytes) const noexcept;
+  // [at, at + bytes), whole pages, has from now on pages that no other process has, with what was there. False: the
+  // system refused.
+  bool take_back(std::byte* at, size_t bytes) const noexcept;
 
  private:
+  mutable std::atomic<bool> taken_back_{false};
   Fd file_;
   Mapping mapping_;
   std::shared_ptr<std::atomic<uint64_t>> changes_ = std::make_shared<std::atomic<uint64_t>>(0);
@@ -47,7 +53,9 @@ struct SharedBlock {
   std::shared_ptr<const SharedRegion> region;
   size_t offset = 0;  // in the region
   size_t bytes = 0;   // whole pages
+  size_t asked_bytes = 0;  // of them
   mutable std::atomic<int> registrations{0};
+  mutable std::atomic<int> windows{0};  // that are open on it
 
   std::byte* data() const noexcept { return region->data() + offset; }
 };
@@ -68,6 +76,12 @@ class SharedMemory {
 
   // The block in which all of [data, data + bytes) lies; null: there is none. bytes 0 counts as 1.
   std::shared_ptr<const SharedBlock> find(const void* data, size_t bytes) const noexcept;
+  // As find(), where peers may write to [data, data + bytes) as well, and it can be taken back from them whole: its first
+  // and last pages hold nothing else of the caller's, and no window is open on its block.
+  std::shared_ptr<const SharedBlock> find_whole(const void* data, size_t bytes) const noexcept;
+  // Makes the pages of what find_whole() found this process's alone, their content as it is: what other processes still
+  // write there goes elsewhere. Its region is lent to nobody from then on. False: the system refused.
+  bool take_back(const void* data, size_t bytes) const noexcept;
 
   // Around a fork: nothing changes while a process is copied. What the parent allocated is not the child's to free, and
   // there counts as any other memory.

@@ -20,6 +20,8 @@ void stream_copy_here(uint8_t* output, const uint8_t* input, size_t bytes) {
   hwy::FlushStream();
 }
 
+void stream_on_here(uint8_t* output, const uint8_t* input, size_t bytes) { stream_bytes(output, input, bytes); }
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti
 HWY_AFTER_NAMESPACE();
@@ -29,6 +31,7 @@ namespace tutti {
 
 HWY_EXPORT(target_here);
 HWY_EXPORT(stream_copy_here);
+HWY_EXPORT(stream_on_here);
 
 const char* reduce_target() noexcept { return HWY_DYNAMIC_DISPATCH(target_here)(); }
 
@@ -57,6 +60,12 @@ void copy_bytes(void* output, const void* input, size_t bytes, Store store) noex
   else
     std::memcpy(output, input, bytes);
 }
+
+void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept {
+  HWY_DYNAMIC_DISPATCH(stream_on_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
+}
+
+void stream_end() noexcept { hwy::FlushStream(); }
 
 }  // namespace tutti
 #endif

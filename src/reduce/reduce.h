@@ -40,6 +40,12 @@ ReduceFunction reduce_function(DataType type, ReduceOp op) noexcept;
 // memcpy with a choice of store; no overlap unless output == input (then nothing is done).
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
 
+// As copy_bytes past the caches, but what is stored may pass later stores until stream_end(): for many small blocks, whose
+// fences would cost more than they do.
+void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept;
+// After the last of these, before anybody else is told.
+void stream_end() noexcept;
+
 // The instruction set in use, as Highway names it ("AVX3", "AVX2", "SSE4", "NEON", "SCALAR").
 const char* reduce_target() noexcept;
 

@@ -48,7 +48,8 @@ class Linker {
       : meaning_(meaning(collective)), plans_(plans), root_(uint32_t(root)), in_place_(in_place), n_(uint32_t(plans.size())),
         copied_(n_) {}
 
-  bool run(LinkedPlan* linked) {
+  bool run(LinkedPlan* linked, bool puts) {
+    puts_ = puts;
     if (n_ == 0 || n_ > linked_ranks_max) return false;
     const Shape& shape = plans_[0].shape;
     for (const Plan& plan : plans_)
@@ -56,13 +57,13 @@ class Linker {
     if (!meaning_.blocks && shape.input != shape.output) return false;
     // At first all is lent; what may not be is copied to a slot in the next round. Where putting takes an order away that
     // a loan needs, nothing is put.
-    for (bool puts = true;;) {
+    for (;;) {
       if (!draft_all()) return false;
       if (copy_wrong_loans()) continue;
-      if (puts) {
+      if (puts_) {
         put_where_possible();
         if (!wrong_loans().empty()) {
-          puts = false;
+          puts_ = false;
           continue;
         }
       }
@@ -150,6 +151,10 @@ class Linker {
       drafts_[rank].push_back(draft);
       message.steps = uint8_t(drafts_[rank].size());
     } else {
+      message.steps = last_writer(message.place, draft.chunks);
+    }
+    if (!puts_ && in_buffer && fold.copies_input()) {  // whoever reads it waits for nothing
+      message.place = draft.operands[0];
       message.steps = last_writer(message.place, draft.chunks);
     }
     if (!to.empty() && in_buffer && !fold.keeps) {
@@ -338,6 +343,7 @@ class Linker {
   const uint32_t root_;
   const std::span<const bool> in_place_;
   const uint32_t n_;
+  bool puts_ = true;
   std::vector<std::set<size_t>> copied_;  // steps of each rank's plan whose message goes to a slot
   std::vector<std::vector<Draft>> drafts_;
   std::vector<size_t> next_;
@@ -348,9 +354,33 @@ class Linker {
 
 }  // namespace
 
+bool is_free_of_order(const LinkedPlan& linked, std::span<const bool> in_place) noexcept {
+  if (linked.waits || linked.slots > 0) return false;
+  const auto is_input = [&](const LinkedPlace& place) {
+    return !in_place[place.rank] && (place.kind == LinkedPlace::input || place.kind == LinkedPlace::own_input);
+  };
+  const auto overlap = [&](const LinkedPlace& a, uint32_t a_chunks, const LinkedPlace& b, uint32_t b_chunks) {
+    return a.rank == b.rank && is_input(a) == is_input(b) && a.chunk < b.chunk + b_chunks && b.chunk < a.chunk + a_chunks;
+  };
+  const std::span steps(linked.steps.data(), linked.first_step[linked.ranks]);
+  for (const LinkedStep& step : steps)
+    for (uint32_t k = 0; k < step.n_outputs; ++k) {
+      const LinkedPlace& written = step.outputs[k];
+      for (const LinkedStep& other : steps) {
+        const bool same = &other == &step;
+        for (uint32_t i = 0; i < other.n_outputs; ++i)
+          if (!(same && i == k) && overlap(written, step.chunks, other.outputs[i], other.chunks)) return false;
+        for (uint32_t i = 0; i < other.n_operands; ++i)
+          if (overlap(written, step.chunks, other.operands[i], other.chunks) && !(same && other.operands[i].chunk == written.chunk))
+            return false;
+      }
+    }
+  return true;
+}
+
 bool link(Collective collective, std::span<const Plan> plans, int root, std::span<const bool> in_place,
-          LinkedPlan* linked) {
-  return Linker(collective, plans, root, in_place).run(linked);
+          LinkedPlan* linked, bool puts) {
+  return Linker(collective, plans, root, in_place).run(linked, puts);
 }
 
 }  // namespace tutti

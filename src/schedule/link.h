@@ -64,8 +64,14 @@ struct LinkedPlan {
 
 // plans[r] is rank r's, of the same algorithm; in_place[r]: its input and output are the same memory, as it was lowered
 // for. False where the plans cannot be linked: too many ranks or steps, scratch memory, or buffers that are not divided
-// alike. Then `linked` has no meaning.
+// alike. Then `linked` has no meaning. puts: who makes a message writes it where it is wanted, if it can; else who wants it
+// reads it.
 bool link(Collective collective, std::span<const Plan> plans, int root, std::span<const bool> in_place,
-          LinkedPlan* linked);
+          LinkedPlan* linked, bool puts = true);
+
+// The proof that a linked plan's elements are independent: no step waits or leaves anything in a slot, none touches what
+// another one writes, and what a step both reads and writes it reads and writes at the same element. Then all may be done
+// in any order, by any rank, and any part of a step by one rank and the rest by another, with one and the same result.
+bool is_free_of_order(const LinkedPlan& linked, std::span<const bool> in_place) noexcept;
 
 }  // namespace tutti

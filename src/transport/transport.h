@@ -126,6 +126,21 @@ class Endpoint {
   // What the next message's arrival can be seen at, by plain looking.
   virtual Watch watch() const noexcept { return {}; }
 
+  // --- Memory that both ranks reach where it lies. What is in which call, the ranks tell each other by messages.
+
+  // Sees to it that the peer finds the region, if it is ever told of a place there. False: it cannot be.
+  virtual bool tell([[maybe_unused]] const LentRegion& region) noexcept { return false; }
+  // Where `bytes` bytes of what the peer has told of lie here, to be read and written; null: nowhere.
+  virtual std::byte* reach([[maybe_unused]] const LentPlace& place, [[maybe_unused]] size_t bytes) noexcept { return nullptr; }
+  // Before this rank reads or writes in memory of the peer, and after. False: the peer has revoked it, see fault().
+  virtual bool enter() noexcept { return false; }
+  virtual void leave() noexcept {}
+  // Whether the peer is in memory of this rank. Once revoke() has been called, it leaves soon if it runs, and never enters
+  // again.
+  virtual bool is_entered() const noexcept { return false; }
+  // The peer is a thread of this process.
+  virtual bool shares_process() const noexcept { return false; }
+
   virtual const Fault& fault() const noexcept = 0;
 };
 

@@ -178,6 +178,40 @@ TEST(SharedMemory, WhatIsUsedIsNotFreed) {
   memory.free(block);
 }
 
+TEST(SharedMemory, PagesThatAreTakenBackAreNoOtherProcesss) {
+  SharedMemory memory;
+  auto* const first = static_cast<std::byte*>(memory.allocate(3 * page_bytes()));
+  auto* const second = static_cast<std::byte*>(memory.allocate(100));  // of the same region
+  const auto block = memory.find(first, 1);
+  const Mapping others(block->region->fd(), 0, block->region->bytes(), "a test");
+  std::memset(first, 1, 3 * page_bytes());
+  EXPECT_TRUE(memory.take_back(first + page_bytes(), page_bytes()));
+  EXPECT_TRUE(block->region->is_taken_back());
+  for (size_t i = 0; i < 3 * page_bytes(); ++i) ASSERT_EQ(first[i], std::byte{1});
+  std::memset(others.data() + block->offset, 2, 3 * page_bytes());
+  EXPECT_EQ(first[0], std::byte{2});
+  EXPECT_EQ(first[page_bytes()], std::byte{1});
+  EXPECT_EQ(first[2 * page_bytes()], std::byte{2});
+  EXPECT_EQ(memory.find_whole(first, page_bytes()), nullptr) << "it is lent no more";
+  memory.free(second);
+  auto* const third = static_cast<std::byte*>(memory.allocate(page_bytes()));
+  EXPECT_NE(memory.find(third, 1)->region, block->region) << "pages of its own would not be zero when they are used again";
+}
+
+TEST(SharedMemory, OnlyWholePagesMayBeWrittenByOthers) {
+  SharedMemory memory;
+  const size_t page = page_bytes();
+  auto* const data = static_cast<std::byte*>(memory.allocate(2 * page + 100));
+  EXPECT_NE(memory.find_whole(data, page), nullptr);
+  EXPECT_NE(memory.find_whole(data + page, page), nullptr);
+  EXPECT_NE(memory.find_whole(data, 2 * page + 100), nullptr) << "to the end of what was asked for";
+  EXPECT_EQ(memory.find_whole(data, 2 * page + 99), nullptr);
+  EXPECT_EQ(memory.find_whole(data + 1, page), nullptr);
+  EXPECT_EQ(memory.find_whole(data, 10), nullptr);
+  memory.find(data, 1)->windows.store(1);
+  EXPECT_EQ(memory.find_whole(data, page), nullptr) << "a window's peers would lose it";
+}
+
 TEST(SharedMemory, MoreThanTheHostHasIsRefused) {
   SharedMemory memory;
   expect_refused([&] { memory.allocate(size_t{1} << 60); }, Code::invalid_argument, "bytes is 1152921504606846976");

@@ -201,6 +201,40 @@ TEST_F(Linked, WaitsOnlyForStepsThatSayThatTheyAreAwaited) {
     }
 }
 
+// What is shared out among ranks as they please must give the same results in any order of its elements.
+TEST_F(Linked, IsFreeOfOrderWhereNoStepTouchesWhatAnotherWrites) {
+  const auto free = [&](Collective collective, std::string_view name, int n, bool in_place) {
+    make(collective, name, n, in_place);
+    const std::array<bool, 8> all = {in_place, in_place, in_place, in_place, in_place, in_place, in_place, in_place};
+    return links_ && is_free_of_order(linked_, all);
+  };
+  for (int n = 2; n <= 8; ++n)
+    for (const bool in_place : {false, true}) {
+      EXPECT_TRUE(free(Collective::all_reduce, "two_shot", n, in_place));
+      EXPECT_TRUE(free(Collective::broadcast, "direct", n, in_place));
+      EXPECT_TRUE(free(Collective::all_gather, "direct", n, in_place));
+      EXPECT_TRUE(free(Collective::reduce_scatter, "direct", n, in_place));
+      EXPECT_EQ(free(Collective::all_to_all, "direct", n, in_place), !in_place);
+      EXPECT_EQ(free(Collective::all_reduce, "one_shot", n, in_place), !in_place);
+      EXPECT_EQ(free(Collective::all_reduce, "ring", n, in_place), n == 2) << "two ranks add as by two_shot";
+    }
+  // One element less of order: a step that writes where another one reads, writes, or reads at another element.
+  const std::array<bool, 8> apart{}, one{true, true, true};
+  make(Collective::all_reduce, "two_shot", 3, false);
+  ASSERT_TRUE(is_free_of_order(linked_, apart));
+  const LinkedPlan right = linked_;
+  linked_.steps[0].outputs[1] = linked_.steps[1].outputs[1];
+  EXPECT_FALSE(is_free_of_order(linked_, apart)) << "two steps write one place";
+  linked_ = right;
+  linked_.steps[0].outputs[0] = linked_.steps[1].operands[2];
+  EXPECT_FALSE(is_free_of_order(linked_, apart)) << "a step writes what another one reads";
+  linked_ = right;
+  EXPECT_TRUE(is_free_of_order(linked_, one)) << "by the same elements";
+  linked_.steps[0].operands[0].chunk = linked_.steps[1].operands[0].chunk;
+  EXPECT_TRUE(is_free_of_order(linked_, apart));
+  EXPECT_FALSE(is_free_of_order(linked_, one)) << "in place, a step reads what another one writes";
+}
+
 TEST_F(Linked, RefusesMoreRanksThanItHasRoomFor) {
   make(Collective::all_reduce, "two_shot", 9, false);
   EXPECT_FALSE(links_);

@@ -83,8 +83,8 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
   ShmLine& line = out_line();
-  const ShmLentSlice slice{region.number, uint64_t(data - region.begin), data};
-  std::memcpy(line.payload, &slice, sizeof slice);
+  const LentPlace place{region.number, uint64_t(data - region.begin), data};
+  std::memcpy(line.payload, &place, sizeof place);
   lent_until_ = sent_ + 1;
   lent_ = true;
   publish(line, bytes | shm_lent_bit, signature);
@@ -93,9 +93,38 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
 }
 
 bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
-  if (lender_ == nullptr || bytes < lent_bytes_min || bytes > message_bytes_max_) return false;
-  return same_process_ || lender_->tell(region);
+  return bytes >= lent_bytes_min && bytes <= message_bytes_max_ && tell(region);
 }
+
+bool ShmEndpoint::tell(const LentRegion& region) noexcept {
+  return lender_ != nullptr && (same_process_ || lender_->tell(region));
+}
+
+std::byte* ShmEndpoint::reach(const LentPlace& place, size_t bytes) noexcept {
+  std::byte* const at = same_process_ ? const_cast<std::byte*>(place.address) : borrower_->find(peer_, place, bytes);
+  if (at != nullptr) return at;
+  fault_ = {FaultKind::system, borrower_->error_number(), 0, bytes};
+  failed_ = true;
+  return nullptr;
+}
+
+// Who revokes says so and then looks who is in; who enters says so and then looks whether it is revoked. In the one order
+// that all such operations have, the later of the two sees the earlier.
+bool ShmEndpoint::enter() noexcept {
+  if (failed_) return false;
+  in_->entered.exchange(1, std::memory_order_seq_cst);  // pairs with the load in is_entered
+  if (in_->starved.load(std::memory_order_seq_cst) != shm_revoked) return true;  // pairs with the exchange in revoke
+  leave();
+  fault_.kind = FaultKind::closed;
+  failed_ = true;
+  return false;
+}
+
+void ShmEndpoint::leave() noexcept {
+  in_->entered.store(0, std::memory_order_release);  // after what was read and written; pairs with the load in is_entered
+}
+
+bool ShmEndpoint::is_entered() const noexcept { return out_->entered.load(std::memory_order_seq_cst) != 0; }
 
 Status ShmEndpoint::flush() noexcept {
   if (fault_.kind != FaultKind::none) return Status::failed;
@@ -173,7 +202,8 @@ Status ShmEndpoint::release_borrowed() noexcept {
 void ShmEndpoint::revoke() noexcept {
   failed_ = true;
   if (fault_.kind == FaultKind::none) fault_.kind = FaultKind::closed;
-  out_->starved.exchange(shm_revoked, std::memory_order_acq_rel);  // before what changes next; see release_borrowed
+  // Before what changes next: see release_borrowed, and enter.
+  out_->starved.exchange(shm_revoked, std::memory_order_seq_cst);
 }
 
 // Is the next message here, and the one that is expected?
@@ -204,9 +234,9 @@ inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t s
 
 // Finds out where a lent message lies.
 bool ShmEndpoint::borrow(const ShmLine& line, size_t bytes) noexcept {
-  ShmLentSlice slice;
-  std::memcpy(&slice, line.payload, sizeof slice);
-  borrowed_ = same_process_ ? slice.address : borrower_->find(peer_, slice, bytes);
+  LentPlace place;
+  std::memcpy(&place, line.payload, sizeof place);
+  borrowed_ = same_process_ ? place.address : borrower_->find(peer_, place, bytes);
   return borrowed_ != nullptr;
 }
 

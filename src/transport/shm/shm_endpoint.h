@@ -21,9 +21,9 @@ namespace tutti {
 
 inline constexpr size_t shm_inline_bytes_max = 40;
 
-// A message that lies in the sender's own memory has this bit in its line's `bytes`, and a ShmLentSlice as payload.
+// A message that lies in the sender's own memory has this bit in its line's `bytes`, and a LentPlace as payload.
 inline constexpr uint32_t shm_lent_bit = 0x8000'0000;
-static_assert(sizeof(ShmLentSlice) <= shm_inline_bytes_max);
+static_assert(sizeof(LentPlace) <= shm_inline_bytes_max);
 
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
@@ -51,6 +51,9 @@ struct ShmFifo {
   // 1 while the sender sleeps for want of credit, 2 once it has revoked what it lent. Written by the sender, read by the
   // receiver when it gives credit.
   alignas(128) std::atomic<uint32_t> starved;
+  // 1 while the receiver reads and writes in memory of the sender, past this FIFO. Written by the receiver, read by a
+  // sender that has revoked what it lent.
+  alignas(128) std::atomic<uint32_t> entered;
 
   Place* lines() noexcept { return reinterpret_cast<Place*>(this + 1); }
   static constexpr size_t bytes(size_t lines) { return sizeof(ShmFifo) + lines * sizeof(Place); }
@@ -97,6 +100,12 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
   Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
+  bool tell(const LentRegion& region) noexcept override;
+  std::byte* reach(const LentPlace& place, size_t bytes) noexcept override;
+  bool enter() noexcept override;
+  void leave() noexcept override;
+  bool is_entered() const noexcept override;
+  bool shares_process() const noexcept override { return same_process_; }
   const Fault& fault() const noexcept override { return fault_; }
 
   // Around a sleep of this rank: a receiver whose credit it waits for is told to wake it. Not earlier: a sender that is

@@ -49,9 +49,9 @@ ShmBorrower::ShmBorrower() {
   write_end_ = Fd(ends[1]);
 }
 
-const std::byte* ShmBorrower::find(int rank, const ShmLentSlice& slice, size_t bytes) noexcept {
+std::byte* ShmBorrower::find(int rank, const LentPlace& place, size_t bytes) noexcept {
   try {
-    const Name name{rank, slice.region};
+    const Name name{rank, place.region};
     auto found = borrowed_.find(name);
     while (found == borrowed_.end()) {
       if (!take_one()) return nullptr;
@@ -59,8 +59,8 @@ const std::byte* ShmBorrower::find(int rank, const ShmLentSlice& slice, size_t b
     }
     const Mapping& mapping = found->second;
     error_number_ = EFAULT;
-    const bool inside = slice.offset <= mapping.bytes() && bytes <= mapping.bytes() - slice.offset;
-    return inside ? mapping.at(slice.offset) : nullptr;
+    const bool inside = place.offset <= mapping.bytes() && bytes <= mapping.bytes() - place.offset;
+    return inside ? mapping.at(place.offset) : nullptr;
   } catch (const std::exception&) {
     error_number_ = ENOMEM;
     return nullptr;

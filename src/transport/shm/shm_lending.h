@@ -16,13 +16,6 @@
 
 namespace tutti {
 
-// In the payload of the line of a lent message.
-struct ShmLentSlice {
-  uint64_t region;           // the number that its process gave it
-  uint64_t offset;
-  const std::byte* address;  // in the sender's process
-};
-
 // One peer, who is told of this rank's regions. Data path, except that the first slice of a region costs a system call.
 class ShmLender {
  public:
@@ -50,8 +43,8 @@ class ShmBorrower {
   ShmBorrower();
 
   int mailbox_fd() const noexcept { return write_end_.get(); }
-  // Where `bytes` bytes of a slice of that rank's lie here. Null: see error_number().
-  const std::byte* find(int rank, const ShmLentSlice& slice, size_t bytes) noexcept;
+  // Where `bytes` bytes of that rank's lie here. Null: see error_number().
+  std::byte* find(int rank, const LentPlace& place, size_t bytes) noexcept;
   int error_number() const noexcept { return error_number_; }
 
  private:

@@ -1,0 +1,66 @@
+// Operations of a communicator that go through the memory of all its ranks.
+#include "base/environment.h"
+#include "base/error.h"
+#include "communicator/communicator.h"
+#include "schedule/collective.h"
+
+namespace tutti {
+namespace {
+
+// Of blocks, smaller calls are as fast by messages, whose data are read where they lie as well: nothing is read twice.
+constexpr size_t blocks_factor = 16;
+
+}  // namespace
+
+// All ranks are of one host, and more than one; every rank sees that alike.
+void Communicator::make_shared_path() {
+  if (size_ < 2 || size_ > int(linked_ranks_max) || shared_path_bytes_min_ == 0) return;
+  shared_path_ = std::make_unique<SharedPath>(std::span(links_.endpoints).first(size_t(size_)), rank_);
+}
+
+bool Communicator::may_go_by_shared_memory(const Request& request) const noexcept {
+  const Call& call = request.call;
+  if (shared_path_ == nullptr || request.on_device || request.layout != nullptr || request.made != nullptr ||
+      !request.algorithm.empty() || !options_.algorithm.empty() || request.terms.inputs > 1 || adds_exactly(request))
+    return false;
+  if (SharedPath::algorithm_of(call.kind).empty()) return false;
+  const size_t bytes = call.count * element_bytes(call);
+  return meaning(call.kind).blocks ? bytes * size_t(size_) >= shared_path_bytes_min_ * blocks_factor
+                                   : bytes >= shared_path_bytes_min_;
+}
+
+// A sum's bits must not depend on where its buffers lie, so the call's own plan must add as the path does. Two operands
+// give the same bits in either order.
+bool Communicator::goes_by_shared_memory(const Request& request) {
+  if (!may_go_by_shared_memory(request)) return false;
+  const Call& call = request.call;
+  return !meaning(call.kind).reduces || size_ == 2 || !order_matters(call.op, call.type) ||
+         plan_of(request).algorithm == SharedPath::algorithm_of(call.kind);
+}
+
+void Communicator::begin_by_shared_memory(Operation& operation, const Request& request) {
+  SharedCall call;
+  call.call = request.call;
+  call.input = request.input;
+  call.output = request.output;
+  call.in_place = request.in_place;
+  Work work;
+  work.input = request.input;
+  work.output = request.output;
+  find_regions(work);
+  call.input_region = work.input_region;
+  call.output_region = work.output_region;
+  if (meaning(request.call.kind).reduces) set_reduction(work, request);
+  call.divisor = work.divisor;
+  start_exchange(operation, request, {}, nullptr);  // so that who asks about it finds the call
+  recorder_->begin(operation, operation.work().signature);
+  by_shared_memory_ = &operation;
+  shared_path_->begin(
+      call,
+      [this, &operation, request](const std::byte* mine, std::byte* all, size_t bytes) {
+        start_exchange(operation, request, {mine, bytes}, all);
+      },
+      [this, &operation, request] { begin_planned(operation, request, true); });
+}
+
+}  // namespace tutti
