@@ -170,6 +170,8 @@ class Platform {
   virtual Outcome enable_peer_access(int device, int peer) noexcept = 0;
   // Whether reduce() has a kernel for it. Copies take any type.
   virtual bool supports(DataType type, ReduceOp op) const noexcept = 0;
+  // Whether run_linked() has one.
+  virtual bool links(DataType type, ReduceOp op) const noexcept = 0;
 
   // Pinned host memory that all devices reach at the same address, 4096-byte aligned. Zeroed.
   virtual Outcome allocate_host(size_t bytes, void** pointer) noexcept = 0;
@@ -182,7 +184,7 @@ class Platform {
 // --- The module: a shared library with one C function, looked up by device_module_name.
 
 // Changes whenever this header does: a module of another build is refused.
-inline constexpr uint32_t device_interface_version = 1;
+inline constexpr uint32_t device_interface_version = 2;
 inline constexpr const char* device_module_name = "tutti_device_module";
 
 struct DeviceModule {

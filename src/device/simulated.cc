@@ -71,6 +71,7 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   const DeviceInfo& info() const noexcept override { return info_; }
   bool is_lost() const noexcept override { return fate_.is_lost(); }
   SimulatedFaults& faults() noexcept { return faults_; }
+  uint64_t works_done() const noexcept { return works_done_.load(std::memory_order_acquire); }
   void lose(const std::string& why) noexcept { fate_.lose(why); }
   std::atomic<uint64_t>& peers() noexcept { return peers_; }
 
@@ -324,7 +325,10 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   void run(DeviceStream stream, Kernel kernel) {
     stream_at(stream).enqueue([kernel, this] {
       if (strikes(faults_.loss)) return fmt::format("simulated device {} was lost: a kernel failed", number_);
+      if (const int longer = faults_.slowness_ms.load(std::memory_order_relaxed); longer > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(longer));
       if (!fate_.is_lost()) kernel();
+      works_done_.fetch_add(1, std::memory_order_release);  // pairs with who counts them
       return std::string();
     });
   }
@@ -334,6 +338,7 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   DeviceInfo info_;
   SimulatedFate fate_;
   SimulatedFaults faults_;
+  std::atomic<uint64_t> works_done_{0};
   std::atomic<uint64_t> peers_{0};  // bit d: has access to device d
   std::mutex mutex_;
   std::vector<std::shared_ptr<SimulatedStream>> streams_;
@@ -348,7 +353,10 @@ SimulatedPlatform::~SimulatedPlatform() = default;
 
 Device& SimulatedPlatform::device(int number) noexcept { return *devices_[size_t(number)]; }
 
-Location SimulatedPlatform::locate(const void* pointer) const noexcept { return memory_.locate(pointer); }
+Location SimulatedPlatform::locate(const void* pointer) const noexcept {
+  times_located_.fetch_add(1, std::memory_order_relaxed);
+  return memory_.locate(pointer);
+}
 
 Outcome SimulatedPlatform::describe_stream(DeviceStream stream, StreamInfo* info) noexcept {
   return guarded([&] {
@@ -409,6 +417,8 @@ Outcome SimulatedPlatform::unregister_host(void* pointer) noexcept {
 SimulatedFaults& SimulatedPlatform::faults(int device) noexcept { return devices_[size_t(device)]->faults(); }
 
 void SimulatedPlatform::lose(int device, const std::string& why) noexcept { devices_[size_t(device)]->lose(why); }
+
+uint64_t SimulatedPlatform::works_done(int device) const noexcept { return devices_[size_t(device)]->works_done(); }
 
 SimulatedCounts SimulatedPlatform::counts() const {
   SimulatedCounts counts;

@@ -1,5 +1,6 @@
 // Calls on streams of devices: they return at once, in order with what is before and after, and whoever gives a wrong
 // stream or buffer is told which.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -212,6 +213,56 @@ TEST_P(DeviceStreams, WrongBuffersAndStreamsAreNamed) {
     // Nothing of all this was final.
     must(tuttiAllReduce(here.data(), here.data(), 16, tuttiFloat32, tuttiSum, comm, stream));
     must(tuttiStreamSynchronize(stream));
+  });
+}
+
+// What was looked up once is not looked up again where the buffers are the same.
+TEST_P(DeviceStreams, SmallCallsOnTheSameHostBuffersAreLookedUpOnce) {
+  test::run_threads(2, options(), [this](int rank, tuttiComm_t comm) {
+    float mine[4], other[4];
+    const auto all_reduce = [&](float* values) {
+      std::fill_n(values, 4, float(rank + 1));
+      must(tuttiAllReduce(values, values, 4, tuttiFloat32, tuttiSum, comm, nullptr));
+      EXPECT_EQ(values[3], 3.0f);
+    };
+    all_reduce(mine);
+    must(tuttiBarrier(comm, nullptr));
+    must(tuttiBarrier(comm, nullptr));
+    const uint64_t before = simulated().times_located();
+    must(tuttiBarrier(comm, nullptr));
+    for (int i = 0; i < 50; ++i) all_reduce(mine);
+    must(tuttiBarrier(comm, nullptr));
+    // Where all name a device, every call asks all ranks where their buffers are.
+    EXPECT_EQ(simulated().times_located() == before, !GetParam());
+    must(tuttiBarrier(comm, nullptr));
+    all_reduce(other);
+    // A buffer of the device after one of the host, of the same call.
+    const DeviceBuffer there(0, std::vector<float>(4, float(rank + 1)));
+    must(tuttiAllReduce(there.data(), there.data(), 4, tuttiFloat32, tuttiSum, comm, nullptr));
+    EXPECT_EQ(there.values<float>(), std::vector<float>(4, 3.0f));
+    all_reduce(mine);
+  });
+}
+
+// Turns of the caller's own thread and of its streams' end in their order, so that no stream is left waiting.
+TEST_P(DeviceStreams, CallsOnAStreamAndOnNoneTakeTurns) {
+  test::run_threads(2, options(), [](int, tuttiComm_t comm) {
+    UserStream stream(0);
+    const DeviceBuffer buffer(0, std::vector<int>(100, 1));
+    int expected = 1;
+    for (int i = 0; i < 12; ++i) {
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiInt32, tuttiSum, comm, stream));
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiInt32, tuttiSum, comm, nullptr));
+      expected *= 4;
+    }
+    stream.wait();
+    EXPECT_EQ(buffer.values<int>(), std::vector<int>(100, expected));
+    // A communicator may go as soon as what is on a host's stream is done.
+    tuttiStream_t host = nullptr;
+    must(tuttiStreamCreate(&host));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiInt32, tuttiMax, comm, host));
+    must(tuttiCommFinalize(comm));
+    must(tuttiStreamDestroy(host));
   });
 }
 
