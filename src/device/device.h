@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -82,6 +83,14 @@ struct DeviceReduction {
 
 struct LinkedCall;  // device/linked_call.h
 
+// A stretch of memory that a kernel touches.
+struct DeviceExtent {
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+// A kernel that is a function of the host: told where the device's threads find each extent.
+using HostKernel = std::function<void(std::span<std::byte* const> places)>;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -132,6 +141,11 @@ class Device {
   // or the operator no kernel for the type).
   virtual Outcome run_linked(DeviceStream, const LinkedCall&) noexcept {
     return {Code::unsupported, "this device runs no linked plans"};
+  }
+
+  // A kernel of the caller's own. Errors: unsupported (all but simulated devices, whose kernels are the host's).
+  virtual Outcome run_on_host(DeviceStream, std::span<const DeviceExtent>, HostKernel) noexcept {
+    return {Code::unsupported, "this device runs no functions of the host"};
   }
 
   // Memory and events of other processes. `pointer`: anywhere in an allocation of this device. Imports may be counted:
@@ -195,5 +209,9 @@ struct DeviceModule {
 // extern "C" const DeviceModule* tutti_device_module(uint32_t version) noexcept: never null. Given another version than
 // its own it answers with a null platform. Makes no context on any device before one is used.
 using DeviceModuleFunction = const DeviceModule* (*)(uint32_t version) noexcept;
+
+// Tutti itself answers so too, with the platform that its communicators use: for programs that come with it and put work of
+// their own on devices. (What TUTTI_DEVICE says wrongly is told as why_not.)
+extern "C" __attribute__((visibility("default"))) const DeviceModule* tuttiDeviceModule(uint32_t version) noexcept;
 
 }  // namespace tutti

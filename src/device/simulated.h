@@ -66,6 +66,8 @@ class SimulatedPlatform final : public Platform {
   SimulatedCounts counts() const;
   // Copies, reductions, scalings and linked calls that have run on a device so far.
   uint64_t works_done(int device) const noexcept;
+  // Copies between host and device that began while one in the other direction ran.
+  uint64_t copies_both_ways(int device) const noexcept;
   // How often locate() was asked.
   uint64_t times_located() const noexcept { return times_located_.load(std::memory_order_relaxed); }
 

@@ -1,11 +1,13 @@
 // Ranks of one process on one device: a call is one launch, which the first of them makes for all.
 #include "communicator/linked_plans.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "communicator/peer_events.h"
 #include "communicator/ranks.h"
 #include "device/devices.h"
 
@@ -46,6 +48,16 @@ TEST(LinkedPlans, AreThereForTwoToEightRanksWhereNobodyWaits) {
     EXPECT_EQ(plans.find(Collective::all_to_all, 0, all(true)), nullptr) << n;
     EXPECT_EQ(plans.find(Collective::scan, 0, all(true)), nullptr) << n;
   }
+}
+
+TEST(PeerEvents, LetNobodyEnterOnceTheyAreClosed) {
+  const auto events = std::make_shared<PeerEvents>(simulated("simulated:devices=2").device(0));
+  EXPECT_EQ(PeerEvents::numbered(PeerEvents::publish(events)), events);
+  EXPECT_TRUE(events->enter());
+  EXPECT_FALSE(events->close(now_ns() + ns_per_ms)) << "somebody is inside";
+  EXPECT_FALSE(events->enter());
+  events->leave();
+  EXPECT_TRUE(events->close(now_ns()));
 }
 
 class DeviceLinked : public ::testing::Test {

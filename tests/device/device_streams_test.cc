@@ -244,6 +244,27 @@ TEST_P(DeviceStreams, SmallCallsOnTheSameHostBuffersAreLookedUpOnce) {
   });
 }
 
+// By way of the host, what goes to the device does not wait for what comes from it.
+TEST(DeviceStaging, CopiesBothWaysAtOnce) {
+  simulated("simulated:devices=3,delay_us=200,seed=5");
+  RanksOptions options;
+  options.channels = 4;
+  test::run_threads(2, options, [](int rank, tuttiComm_t comm) {
+    const int device = 1 + rank;
+    constexpr size_t count = 1'000'000;
+    const DeviceBuffer mine(device, std::vector<int>(count, rank + 1)), all(device, 2 * count * sizeof(int));
+    must(tuttiBarrier(comm, nullptr));
+    simulated().faults(device).slowness_ms = 2;
+    const uint64_t before = simulated().copies_both_ways(device);
+    must(tuttiAllGather(mine.data(), all.data(), count, tuttiInt32, comm, nullptr));
+    simulated().faults(device).slowness_ms = 0;
+    EXPECT_GT(simulated().copies_both_ways(device), before);
+    std::vector<int> expected(2 * count, 1);
+    std::fill(expected.begin() + count, expected.end(), 2);
+    EXPECT_EQ(all.values<int>(), expected);
+  });
+}
+
 // Turns of the caller's own thread and of its streams' end in their order, so that no stream is left waiting.
 TEST_P(DeviceStreams, CallsOnAStreamAndOnNoneTakeTurns) {
   test::run_threads(2, options(), [](int, tuttiComm_t comm) {
