@@ -2,11 +2,14 @@
 """What `./dev gpu` does: on a machine with a GPU builds, runs the tests of devices on it, also under compute-sanitizer where
 that is installed, measures, and writes docs/gpu-results.md. Ends with 3 where there is no GPU, with 1 where a test failed."""
 import datetime
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-gpu"
@@ -83,6 +86,49 @@ def benchmarks(cuda):
     return text if status == 0 else f"device-speed ended with {status}: {last_line(text)}\n", status == 0
 
 
+def limits(table):
+    """D and H as device-speed measured them, in bytes a second: the lesser of both ways for H."""
+    match = re.search(r"# D = ([\d.]+) GB/s.*H = ([\d.]+) GB/s to the device, ([\d.]+) GB/s from it", table)
+    return (float(match[1]) * 1e9, min(float(match[2]), float(match[3])) * 1e9) if match else (None, None)
+
+
+def processes(cuda, table):
+    """all_reduce among processes on one GPU, directly and by way of the host, beside what D and H allow."""
+    d, h = limits(table)
+    lines, well = ["| all_reduce of 256 MiB among processes | us | limit, us | share |", "|---|---|---|---|"], True
+    size = 256 << 20
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, peers in [(2, "1"), (4, "1"), (8, "1"), (2, "0")]:
+            results = pathlib.Path(folder) / "results.json"
+            what = f"{ranks} processes, {'directly' if peers == '1' else 'by way of the host'}"
+            status, text = output_of([BUILD / "bench/perf/tutti-perf", "all_reduce", "--local", str(ranks), "--device", "cuda",
+                                      "--sizes", str(size), "-n", "10", "-J", results],
+                                     cuda | {"TUTTI_PEERS": peers, "CUDA_VISIBLE_DEVICES": "0"})
+            if status:
+                lines.append(f"| {what} | ended with {status}: {last_line(text)} | | |")
+                well = False
+                continue
+            took = json.loads(results.read_text())["rows"][0]["out_of_place"]["time_us"]
+            # Each rank reads and writes everything once; by the host, 2 (p - 1) / p of it passes H in each direction, both at once,
+            # and all ranks share it.
+            limit = (2 * ranks * size / d if peers == "1" else 2 * (ranks - 1) * size / h) * 1e6 if d else 0
+            lines.append(f"| {what} | {took:.0f} | {limit:.0f} | {limit / took:.2f} |")
+    return "\n".join(lines), well
+
+
+def training(cuda):
+    """The digits, on ranks that share the GPU: how well they are told apart at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = pathlib.Path(folder) / "results.json"
+        status, text = output_of([BUILD / "tools/run/tutti-run", "-n", "4", BUILD / "examples/mlp/mlp", "--device", "cuda",
+                                  "--data", ROOT / "data/mnist-10k", "--epochs", "20", "--lr", "0.5", "--verify",
+                                  "--json", results], cuda)
+        if status:
+            return f"Training on 4 ranks ended with {status}: {last_line(text)}", False
+        accuracy = json.loads(results.read_text())["test_accuracy"]
+        return f"Training on 4 ranks that share the GPU, 20 epochs: test accuracy {accuracy:.4f}.", accuracy > 0.95
+
+
 def main():
     found = gpus()
     if not found:
@@ -94,13 +140,16 @@ def main():
     cuda = {"TUTTI_DEVICE": "cuda", "TUTTI_TEST_CUDA_MODULE": str(module), "LD_LIBRARY_PATH": str(module.parent)}
     rows, tests_well = tests(cuda)
     table, bench_well = benchmarks(cuda)
+    among_processes, processes_well = processes(cuda, table)
+    trained, training_well = training(cuda)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     text = ["# Results on GPUs", "", f"Written by `./dev gpu` on {datetime.date.today()}, commit {commit}.", ""]
     text += [f"- {line}" for line in found] + ["", "## Tests", "", "| test | result |", "|---|---|"]
-    text += [f"| {what} | {how} |" for what, how in rows] + ["", "## Measurements", "", table.rstrip(), ""]
+    text += [f"| {what} | {how} |" for what, how in rows] + ["", "## Measurements", "", table.rstrip(), "",
+                                                                among_processes, "", trained, ""]
     RESULTS.write_text("\n".join(text))
     print(f"gpu: {RESULTS.relative_to(ROOT)} is written")
-    sys.exit(0 if tests_well and bench_well else 1)
+    sys.exit(0 if tests_well and bench_well and processes_well and training_well else 1)
 
 
 main()

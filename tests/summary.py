@@ -9,6 +9,9 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 
+lines_max = 24  # of what one failed test said
+
+
 def reason_of(case):
     """A skip's own words, from the element or from what the test printed."""
     skipped = case.find("skipped")
@@ -27,6 +30,22 @@ def skips_inside(case):
     return [(match[1], match[2]) for match in re.finditer(r"^(\w+) \(.*\.\.\. skipped ['\"](.*)['\"]$", printed, re.M)]
 
 
+def words_of(case):
+    """What a failed test said of it: gtest's message, or else what a sanitizer or the runtime printed, and the last lines."""
+    failure = case.find("failure") if case.find("failure") is not None else case.find("error")
+    text = (failure.get("message") or failure.text or "") if failure is not None else ""
+    printed = (case.findtext("system-out") or "") + "\n" + (case.findtext("system-err") or "")
+    return told(text if text.strip() else printed)
+
+
+def told(text):
+    """The lines of a long text that tell why it ended badly."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    telling = re.compile(r"Sanitizer|runtime error:|^\s*#\d+ |terminate called|what\(\)|Assertion|Failure$|FAILED|\.cc:\d+")
+    chosen = [i for i, line in enumerate(lines) if telling.search(line)][:lines_max] + list(range(len(lines)))[-8:]
+    return [lines[i][:240] for i in sorted(set(chosen))][:lines_max + 8]
+
+
 def failed_programs(path, root):
     """Test programs that ended badly though none of their cases says so: a sanitizer's finding, a crash at the end."""
     bad = [(suite.get("name"), case.get("name")) for suite in root.iter("testsuite") for case in suite.iter("testcase")
@@ -36,7 +55,8 @@ def failed_programs(path, root):
         if test["result"] in ("OK", "SKIP", "EXPECTEDFAIL"):
             continue
         if not any(suite.startswith(f"tutti.{test['name']}.") or case == test["name"] for suite, case in bad):
-            yield f"{path.split('/')[0]}: {test['name']}: {test['result']}, exit status {test['returncode']}"
+            printed = (test.get("stdout") or "") + "\n" + (test.get("stderr") or "")
+            yield (f"{path.split('/')[0]}: {test['name']}: {test['result']}, exit status {test['returncode']}", told(printed))
 
 
 def main(paths):
@@ -45,12 +65,12 @@ def main(paths):
         try:
             root = ElementTree.parse(path).getroot()
         except (OSError, ElementTree.ParseError) as error:
-            failed.append(f"{path}: no results ({error})")
+            failed.append((f"{path}: no results ({error})", []))
             continue
         for case in root.iter("testcase"):
             name = f"{path.split('/')[0]}: {case.get('classname') or ''} {case.get('name')}"
             if case.find("failure") is not None or case.find("error") is not None:
-                failed.append(name)
+                failed.append((name, words_of(case)))
             elif case.find("skipped") is not None:
                 skips[f"{name}: {reason_of(case)}"] += 1
             else:
@@ -60,8 +80,10 @@ def main(paths):
         failed += failed_programs(path, root)
     for line in skips:
         print(f"skipped: {line}")
-    for line in failed:
+    for line, words in failed:
         print(f"FAILED: {line}")
+        for word in words:
+            print(f"    {word}")
     print(f"{passed} passed, {len(failed)} failed, {sum(skips.values())} skipped")
     return 1 if failed or passed == 0 else 0
 

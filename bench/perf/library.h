@@ -58,6 +58,11 @@ class Library {
   // Element by element over all ranks.
   virtual void combine(std::vector<double>& values, Over over) = 0;
 
+  // Where calls are on memory of a device: a copy there of a buffer, with what is watched around it, made anew or brought
+  // back; `part` lies in it, and so does what is returned in the copy. Else the buffer itself is used.
+  virtual std::byte* bring(std::span<std::byte> /*buffer*/, std::byte* part) { return part; }
+  virtual void fetch(std::span<std::byte> /*buffer*/) {}
+
   // What carries the operation out, in the library's words.
   virtual std::string algorithm(Operation, const Case&) { return "-"; }
   virtual SharedMemory shared_memory() { throw UsageError("-R 1: this library has no memory of its own"); }

@@ -81,7 +81,10 @@ Place Measurement::prepare(const Case& what, bool in_place, uint64_t seed) {
   const size_t own_at = parts.input == parts.output ? 0 : parts.own_at;
   const std::span<std::byte> input = both && !in_send ? recv.subspan(own_at, bytes(parts.input)) : send;
   fill(input, input_of(what, library_.rank(), seed));
-  return {input.data(), in_send ? send.data() + own_at : recv.data(), both, blocks_.counts, blocks_.firsts};
+  std::byte* const sends_at = library_.bring(send_.whole(), send.data());
+  std::byte* const recvs_at = library_.bring(recv_.whole(), recv.data());
+  return {both && !in_send ? recvs_at + own_at : sends_at, in_send ? sends_at + own_at : recvs_at, both, blocks_.counts,
+          blocks_.firsts};
 }
 
 void Measurement::call_grouped(const Case& what, const Place& place) {
@@ -188,6 +191,8 @@ size_t Measurement::count_wrong_output(const Case& what, std::span<const std::by
 size_t Measurement::count_wrong_here(const Case& what, bool in_place, uint64_t seed) {
   const Parts parts = parts_of(what);
   const bool in_send = parts.in_send(in_place);
+  library_.fetch(send_.whole());
+  library_.fetch(recv_.whole());
   size_t wrong = send_.count_touched() + recv_.count_touched();
   if (parts.output != Part::none) {
     const auto output = in_send ? send_.look().subspan(parts.own_at, parts.block_bytes) : recv_.look();

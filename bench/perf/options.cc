@@ -76,8 +76,8 @@ struct Refused {
   const char* why;
 };
 constexpr std::array refused_table = std::to_array<Refused>({
-    {"-g,--ngpus", "1", "buffers are in host memory; use -t for several ranks in a process"},
-    {"-G,--cudagraph", "0", "there are no CUDA graphs on host memory"},
+    {"-g,--ngpus", "1", "use -t for several ranks in a process, and --device cuda for GPUs"},
+    {"-G,--cudagraph", "0", "the host has a part in every call, which a graph would run without"},
     {"-C,--report_cputime", "0", "the time on the host is the time that is always reported"},
     {"-N,--run_cycles", "1", "one cycle is measured; call tutti-perf again for more"},
     {"-y,--blocking_coll", "0", "use -z with --stream"},
@@ -89,6 +89,7 @@ struct Raw {
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
   std::string local_register = "0", determinism, warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
   std::array<std::string, refused_table.size()> refused;
+  std::string device = "cpu";
   bool bind = false, line_exchange = false, stream = false, percentiles = false, apart = false, cold = false;
   std::string json_file, csv_file, plot_file;
 };
@@ -118,6 +119,9 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("-T,--timeout", raw.timeout, "Deadline of an operation in seconds; 0: the library's");
   app.add_option("-R,--local_register", raw.local_register,
                  "1: buffers from tuttiMemAlloc, which ranks of one host read where they lie (0)");
+  app.add_option("--device", raw.device,
+                 "Where buffers lie: cpu, cuda, or simulated (which says nothing about speed). On a device, calls are on a "
+                 "stream of it; ranks of one host take its devices in turn (cpu)");
   app.add_option("--determinism", raw.determinism, "bitwise, strict or invariant; the library's where not given");
   app.add_flag("--apart", raw.apart, "A barrier before each timed operation; else they follow each other and may overlap");
   app.add_flag("--cold", raw.cold, "Take the buffers out of all caches before each timed operation; implies --apart");
@@ -225,6 +229,12 @@ Options understand(const Raw& raw) {
   options.stream = raw.stream, options.percentiles = raw.percentiles;
   options.cold = raw.cold, options.apart = raw.apart || raw.cold;
   if (options.cold && !can_flush) throw UsageError("--cold: caches cannot be emptied on this kind of processor");
+  options.device = raw.device;
+  if (raw.device != "cpu" && raw.device != "cuda" && raw.device != "simulated")
+    refuse("--device", raw.device, "none of cpu, cuda and simulated");
+  if (raw.device != "cpu" && options.shared_memory) refuse("-R", "1", "buffers lie on a device");
+  if (raw.device != "cpu" && options.cold) refuse("--device", raw.device, "--cold is for the caches of processors");
+  if (raw.device != "cpu" && options.stream) refuse("--device", raw.device, "--stream is the host's; on devices there always is one");
   options.json_file = raw.json_file, options.csv_file = raw.csv_file, options.plot_file = raw.plot_file;
   for (size_t i = 0; i < refused_table.size(); ++i) {
     const Refused& row = refused_table[i];

@@ -70,6 +70,7 @@ struct Options {
   int root = 0;  // -1: all
   int threads = 1, local = 0;  // local 0: from the environment
   bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
+  std::string device = "cpu";  // where buffers lie: "cpu", "cuda" or "simulated"
   bool apart = false;  // no operation overlaps the last
   bool cold = false;   // buffers are in no cache when an operation begins; then also apart
   int timeout_s = 0;  // 0: the library's default

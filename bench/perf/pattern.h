@@ -51,6 +51,8 @@ class WatchedBuffer {
   std::span<std::byte> use(size_t bytes);
   // The bytes in use, as they are now.
   std::span<const std::byte> look() const { return {memory_.get() + margin_bytes, used_}; }
+  // From the first watched byte to the last.
+  std::span<std::byte> whole() { return {memory_.get(), used_ + 2 * margin_bytes}; }
   // Watched bytes (up to a margin on each side) that are no longer as they were.
   size_t count_touched() const;
 

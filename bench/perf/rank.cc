@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -16,15 +17,64 @@ void refuse(tuttiResult_t result, const char* call, tuttiComm_t comm) {
                                  sentence));
 }
 
-Rank::Rank(tuttiComm_t comm, bool with_stream) : comm_(comm) {
+namespace {
+
+void check(const Outcome& outcome) {
+  if (!outcome.ok()) throw LibraryError(outcome.sentence);
+}
+
+}  // namespace
+
+Platform& platform_of(const std::string& kind) {
+  ::setenv("TUTTI_DEVICE", kind.c_str(), 0);
+  const DeviceModule* const module = tuttiDeviceModule(device_interface_version);
+  if (module == nullptr || module->platform == nullptr)
+    throw std::runtime_error(fmt::format("--device {}: {}", kind, module == nullptr ? "this library has none" : module->why_not));
+  if (module->platform->name() != kind)
+    throw std::runtime_error(fmt::format("--device {}: but TUTTI_DEVICE={} gives devices of {}", kind,
+                                         std::getenv("TUTTI_DEVICE"), module->platform->name()));
+  return *module->platform;
+}
+
+Rank::Rank(tuttiComm_t comm, bool with_stream, Device* device) : comm_(comm), device_(device) {
+  if (device_ != nullptr) {
+    DeviceStream stream = nullptr;
+    check(device_->create_stream(&stream));
+    stream_ = reinterpret_cast<tuttiStream_t>(stream);
+  }
   check(tuttiCommUserRank(comm_, &rank_), "tuttiCommUserRank");
   check(tuttiCommCount(comm_, &ranks_), "tuttiCommCount");
   if (with_stream) check(tuttiStreamCreate(&stream_), "tuttiStreamCreate");
 }
 
 Rank::~Rank() {
-  tuttiStreamDestroy(stream_);
+  if (device_ == nullptr) tuttiStreamDestroy(stream_);
   tuttiCommDestroy(comm_);
+  if (device_ == nullptr) return;
+  (void)device_->destroy_stream(reinterpret_cast<DeviceStream>(stream_));
+  for (const auto& [buffer, copy] : copies_) (void)device_->free(copy.there);
+}
+
+std::byte* Rank::bring(std::span<std::byte> buffer, std::byte* part) {
+  if (device_ == nullptr) return part;
+  Copy& copy = copies_[buffer.data()];
+  if (copy.bytes < buffer.size()) {
+    void* there = nullptr;
+    check(device_->free(copy.there));
+    copy = {};
+    check(device_->allocate(buffer.size(), &there));
+    copy = {static_cast<std::byte*>(there), buffer.size()};
+  }
+  check(device_->copy(reinterpret_cast<DeviceStream>(stream_), copy.there, buffer.data(), buffer.size()));
+  synchronize();
+  return copy.there + (part - buffer.data());
+}
+
+void Rank::fetch(std::span<std::byte> buffer) {
+  const auto copy = copies_.find(buffer.data());
+  if (copy == copies_.end() || copy->second.bytes < buffer.size()) return;
+  check(device_->copy(reinterpret_cast<DeviceStream>(stream_), buffer.data(), copy->second.there, buffer.size()));
+  synchronize();
 }
 
 void Rank::call(Operation operation, const Case& what, const Place& place) {
@@ -98,6 +148,13 @@ void Rank::begin_group() { check(tuttiGroupStart(), "tuttiGroupStart"); }
 void Rank::end_group() { check(tuttiGroupEnd(), "tuttiGroupEnd", comm_); }
 
 void Rank::synchronize() {
+  if (device_ != nullptr) {
+    check(device_->wait_stream(reinterpret_cast<DeviceStream>(stream_)));
+    // The stream goes on also where a call on it has failed.
+    tuttiResult_t state = tuttiSuccess;
+    check(tuttiCommGetAsyncError(comm_, &state), "tuttiCommGetAsyncError", comm_);
+    return check(state, "a call on a device's stream", comm_);
+  }
   if (stream_ != nullptr) check(tuttiStreamSynchronize(stream_), "tuttiStreamSynchronize", comm_);
 }
 

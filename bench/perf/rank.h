@@ -1,6 +1,7 @@
 // One rank of tutti-perf: a communicator whose errors are exceptions.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <tutti/tutti.h>
 
 #include "bench/perf/library.h"
+#include "device/device.h"
 
 namespace tutti::perf {
 
@@ -17,10 +19,14 @@ inline void check(tuttiResult_t result, const char* call, tuttiComm_t comm = nul
   if (result != tuttiSuccess) [[unlikely]] refuse(result, call, comm);
 }
 
-// Owns a communicator and, where wanted, a stream.
+// The devices of this process. Throws std::runtime_error where they are not of that kind ("cuda", "simulated"). Not before
+// a fork.
+Platform& platform_of(const std::string& kind);
+
+// Owns a communicator and, where wanted, a stream of the host; or works on a device, with a stream there.
 class Rank final : public Library {
  public:
-  Rank(tuttiComm_t comm, bool with_stream);
+  Rank(tuttiComm_t comm, bool with_stream, Device* device = nullptr);
   Rank(Rank&&) = delete;
   ~Rank() override;
 
@@ -38,6 +44,8 @@ class Rank final : public Library {
   void combine(std::vector<double>& values, Over over) override;
   std::string algorithm(Operation operation, const Case& what) override;
   SharedMemory shared_memory() override;
+  std::byte* bring(std::span<std::byte> buffer, std::byte* part) override;
+  void fetch(std::span<std::byte> buffer) override;
 
   // Every rank's text, cut to 255 bytes, on every rank.
   std::vector<std::string> gather(std::string_view mine);
@@ -48,7 +56,13 @@ class Rank final : public Library {
   void call_v_form(Operation operation, const Case& what, const Place& place);
 
   tuttiComm_t comm_ = nullptr;
-  tuttiStream_t stream_ = nullptr;
+  tuttiStream_t stream_ = nullptr;  // the host's or the device's
+  Device* device_ = nullptr;
+  struct Copy {
+    std::byte* there = nullptr;
+    size_t bytes = 0;
+  };
+  std::map<const std::byte*, Copy> copies_;  // by where the buffer lies
   int rank_ = 0, ranks_ = 1;
 };
 

@@ -28,15 +28,17 @@ namespace {
 
 using Join = std::function<tuttiComm_t(int thread)>;
 
-tuttiConfig_t config_of(const Options& options) {
+// on_host: the rank's number among those of this host.
+tuttiConfig_t config_of(const Options& options, int on_host) {
   tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
   if (options.timeout_s > 0) config.timeout_ms = options.timeout_s * 1000;
   config.determinism = options.determinism;
+  if (options.device != "cpu") config.device = on_host % platform_of(options.device).count();
   return config;
 }
 
 tuttiComm_t join_as(const Options& options, int ranks, const tuttiUniqueId& id, int rank) {
-  const tuttiConfig_t config = config_of(options);
+  const tuttiConfig_t config = config_of(options, rank);
   tuttiComm_t comm = nullptr;
   check(tuttiCommInitRankConfig(&comm, ranks, id, rank, &config), "tuttiCommInitRankConfig");
   return comm;
@@ -185,8 +187,8 @@ int run_launched_threads(const Options& options, tuttiComm_t comm, int local_ran
 int run_launched(const Options& options) {
   int rank = 0, ranks = 1, local_rank = 0;
   check(tuttiEnvRank(&rank, &ranks, &local_rank), "tuttiEnvRank");
-  const auto join_environment = [&options](int) {
-    const tuttiConfig_t config = config_of(options);
+  const auto join_environment = [&options, local_rank](int) {
+    const tuttiConfig_t config = config_of(options, local_rank);
     tuttiComm_t comm = nullptr;
     check(tuttiCommInitEnv(&comm, &config), "tuttiCommInitEnv");
     return comm;

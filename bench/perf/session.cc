@@ -97,7 +97,13 @@ int measure_all(const Options& options, Rank& rank) {
 }  // namespace
 
 int run_session(const Options& options, tuttiComm_t comm) {
-  Rank rank(comm, options.stream);
+  Device* device = nullptr;
+  if (options.device != "cpu") {
+    int number = -1;
+    check(tuttiCommDevice(comm, &number), "tuttiCommDevice", comm);
+    device = &platform_of(options.device).device(number);
+  }
+  Rank rank(comm, options.stream, device);
   try {
     return measure_all(options, rank);
   } catch (const LibraryError& error) {

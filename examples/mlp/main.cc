@@ -4,12 +4,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <string>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "device/device.h"
 #include "files.h"
 #include "plot.h"
 #include "trainer.h"
@@ -20,6 +22,7 @@ struct Arguments {
   std::string data = "data/mnist-10k";
   std::string json;
   std::string plot;
+  std::string device = "cpu";
   mlp::TrainOptions train;
 };
 
@@ -46,6 +49,9 @@ void describe(CLI::App& app, Arguments& arguments) {
   app.add_option("--resume", arguments.train.resume, "Checkpoint to go on from");
   app.add_option("--json", arguments.json, "File for the results");
   app.add_option("--plot", arguments.plot, "File for a plot of loss and accuracy (SVG)");
+  app.add_option("--device", arguments.device, "Where the network lives: cpu, cuda (needs cuBLAS), or simulated, for tests. "
+                                               "Ranks of one host take its devices in turn, and may share them")
+      ->check(CLI::IsMember({"cpu", "cuda", "simulated"}))->capture_default_str();
   app.add_flag("--model-parallel", arguments.train.model_parallel, "One layer on each of two ranks");
   app.add_flag("--verify", arguments.train.verify, "Compare the weights of all ranks bit by bit after every step");
   app.add_flag("!--quiet", arguments.train.progress, "No progress bar and no line per epoch");
@@ -56,6 +62,7 @@ std::string json_of(const mlp::TrainResult& result, const Arguments& arguments, 
   json["ranks"] = ranks;
   json["batch_per_rank"] = arguments.train.batch;
   json["learning_rate"] = arguments.train.learning_rate;
+  json["device"] = arguments.device;
   json["model_parallel"] = arguments.train.model_parallel;
   for (const mlp::EpochResult& e : result.epochs)
     json["epochs"].push_back({{"epoch", e.epoch}, {"loss", e.loss}, {"test_accuracy", e.test_accuracy},
@@ -86,15 +93,39 @@ std::string plot_of(const mlp::TrainResult& result, int ranks) {
   return tutti::plot::plots_svg(plots);
 }
 
-// As the launcher says; without one, a single rank.
-tutti::Communicator join() {
+bool launched() {
   for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (std::getenv(variable) != nullptr) return tutti::Communicator::from_environment();
-  return std::move(tutti::Communicator::local(1).front());
+    if (std::getenv(variable) != nullptr) return true;
+  return false;
 }
 
-void run(const Arguments& arguments) {
-  tutti::Communicator communicator = join();
+// As the launcher says; without one, a single rank. Where ranks name their devices, they reach each other's memory.
+tutti::Communicator join(const mlp::TrainOptions& options) {
+  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+  if (options.device) config.device = options.device_number;
+  if (launched()) return tutti::Communicator::from_environment(&config);
+  return {1, tutti::unique_id(), 0, &config};
+}
+
+// The libraries look for devices as TUTTI_DEVICE says: it is set before they do, unless the caller has set it.
+void choose_device(const std::string& kind, mlp::TrainOptions& options) {
+  if (kind == "cpu") return;
+  ::setenv("TUTTI_DEVICE", kind.c_str(), 0);
+  const tutti::DeviceModule& module = *tutti::tuttiDeviceModule(tutti::device_interface_version);
+  if (module.platform == nullptr) throw std::runtime_error(fmt::format("--device {}: {}", kind, module.why_not));
+  if (module.platform->name() != kind)
+    throw std::runtime_error(fmt::format("--device {}: but TUTTI_DEVICE={} gives devices of {}", kind,
+                                         std::getenv("TUTTI_DEVICE"), module.platform->name()));
+  int local_rank = 0;
+  if (launched()) tutti::check(tuttiEnvRank(nullptr, nullptr, &local_rank));
+  options.device = true;
+  options.device_number = local_rank % module.platform->count();
+}
+
+void run(const Arguments& asked) {
+  Arguments arguments = asked;
+  choose_device(arguments.device, arguments.train);
+  tutti::Communicator communicator = join(arguments.train);
   const mlp::Dataset training = mlp::load_mnist(arguments.data, "train"),
                      test = mlp::load_mnist(arguments.data, "t10k");
   const int ranks = communicator.size();

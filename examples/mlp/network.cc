@@ -103,6 +103,10 @@ float loss_and_gradient(const Sizes& sizes, std::span<const float> parameters, c
   return loss;
 }
 
+void descend(std::span<float> parameters, std::span<const float> gradient, float learning_rate) {
+  for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= learning_rate * gradient[i];
+}
+
 size_t count_right(const Sizes& sizes, std::span<const float> second_layer, const Matrix& hidden,
                    std::span<const uint8_t> labels) {
   const Matrix logits = logits_of(sizes, second_layer, hidden);

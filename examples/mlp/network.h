@@ -4,33 +4,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include <Eigen/Core>
 
+#include "sizes.h"
+
 namespace mlp {
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-struct Sizes {
-  int inputs = 784;
-  int hidden = 256;
-  int outputs = 10;
-
-  size_t first_layer() const { return size_t(hidden) * size_t(inputs) + size_t(hidden); }
-  size_t second_layer() const { return size_t(outputs) * size_t(hidden) + size_t(outputs); }
-  // All parameters: the second layer's weights (outputs × hidden) and biases, then the first layer's (hidden × inputs).
-  // The second layer stands first because its gradient is done first.
-  size_t all() const { return second_layer() + first_layer(); }
-};
-
 // Uniform in ±1/sqrt(fan-in), as PyTorch's Linear starts.
 std::vector<float> initial_parameters(const Sizes& sizes, uint64_t seed);
-
-// Called during backward() when gradient[first, first + count) is final. Ranges come in order and without gaps.
-using GradientReady = std::function<void(size_t first, size_t count)>;
 
 // One layer's part each, so that two ranks can hold one layer each.
 // hidden(batch × hidden) = relu(inputs × W1ᵀ + b1)
@@ -48,6 +34,9 @@ void backward_first(const Sizes& sizes, const Matrix& inputs, const Matrix& hidd
 // Loss of a batch, and its whole gradient.
 float loss_and_gradient(const Sizes& sizes, std::span<const float> parameters, const Matrix& inputs,
                         std::span<const uint8_t> labels, std::span<float> gradient, const GradientReady& ready);
+
+// parameters -= learning_rate × gradient
+void descend(std::span<float> parameters, std::span<const float> gradient, float learning_rate);
 
 // How many of the batch are classified right.
 size_t count_right(const Sizes& sizes, std::span<const float> second_layer, const Matrix& hidden,

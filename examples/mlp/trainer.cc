@@ -99,6 +99,7 @@ void refuse_impossible(const tutti::Communicator& communicator, const Dataset& t
     throw std::runtime_error(fmt::format("training images have {} pixels, test images {}", training.pixels_per_image,
                                          test.pixels_per_image));
   if (options.batch < 1) throw std::runtime_error(fmt::format("batch is {}, below 1", options.batch));
+  if (options.model_parallel && options.device) throw std::runtime_error("model parallel training is on the host only");
   if (options.model_parallel && communicator.size() != 2)
     throw std::runtime_error(fmt::format("model parallel training needs 2 ranks, not {}", communicator.size()));
 }
@@ -126,7 +127,9 @@ TrainResult train(tutti::Communicator& communicator, const Dataset& training, co
   Sizes sizes;
   sizes.inputs = int(training.pixels_per_image);
   Start start = start_of(communicator, sizes, options);
-  std::unique_ptr<Worker> worker = options.model_parallel
+  std::unique_ptr<Worker> worker = options.device
+                                       ? make_device_worker(communicator, sizes, options, start.parameters)
+                                   : options.model_parallel
                                        ? make_model_parallel_worker(communicator, sizes, options, start.parameters)
                                        : make_data_parallel_worker(communicator, sizes, options, start.parameters);
   TrainResult result;

@@ -21,6 +21,8 @@ struct TrainOptions {
   std::string checkpoint;     // file to save to after every epoch; "" none
   std::string resume;         // file to start from; "" none
   bool model_parallel = false;
+  bool device = false;        // parameters and gradients lie on this rank's device, which does the arithmetic
+  int device_number = 0;      // which one, where `device`
   bool verify = false;        // after every step, compare the weights of all ranks bit by bit
   bool progress = true;       // on rank 0: a line per epoch, and a bar where standard error is a terminal
 };

@@ -9,12 +9,7 @@
 namespace mlp {
 namespace {
 
-constexpr size_t evaluation_batch = 256;
-
-struct Batch {
-  Matrix inputs;  // samples × pixels, 0 to 1
-  std::vector<uint8_t> labels;
-};
+}  // namespace
 
 Batch batch_of(const Dataset& data, std::span<const size_t> chosen) {
   Batch batch{Matrix(Eigen::Index(chosen.size()), Eigen::Index(data.pixels_per_image)), {}};
@@ -27,19 +22,15 @@ Batch batch_of(const Dataset& data, std::span<const size_t> chosen) {
   return batch;
 }
 
-// Calls work(indices) for consecutive batches of [first, end).
-template <class Work>
-void for_batches(size_t first, size_t end, Work work) {
+void for_batches(size_t first, size_t end, const std::function<void(std::span<const size_t>)>& work) {
   for (; first < end; first += evaluation_batch) {
     std::vector<size_t> chosen(std::min(evaluation_batch, end - first));
     std::iota(chosen.begin(), chosen.end(), first);
-    work(std::span<const size_t>(chosen));
+    work(chosen);
   }
 }
 
-void descend(std::span<float> parameters, std::span<const float> gradient, float learning_rate) {
-  for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= learning_rate * gradient[i];
-}
+namespace {
 
 class DataParallelWorker : public Worker {
  public:

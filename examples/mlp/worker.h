@@ -1,6 +1,7 @@
 // One rank's part of the training, in either way of dividing the work.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -8,9 +9,20 @@
 #include <tutti/tutti.hpp>
 
 #include "idx.h"
+#include "network.h"
 #include "trainer.h"
 
 namespace mlp {
+
+struct Batch {
+  Matrix inputs;  // samples × pixels, 0 to 1
+  std::vector<uint8_t> labels;
+};
+Batch batch_of(const Dataset& data, std::span<const size_t> chosen);
+
+inline constexpr size_t evaluation_batch = 256;
+// Calls work(indices) for consecutive batches of [first, end), of evaluation_batch at most.
+void for_batches(size_t first, size_t end, const std::function<void(std::span<const size_t>)>& work);
 
 class Worker {
  public:
@@ -35,6 +47,11 @@ class Worker {
 // Every rank holds the whole network and a share of the samples; gradients are averaged by all_reduce.
 std::unique_ptr<Worker> make_data_parallel_worker(tutti::Communicator& communicator, const Sizes& sizes,
                                                   const TrainOptions& options, std::vector<float> parameters);
+
+// The same on this rank's device: parameters, gradients and their averaging in its memory. In device_worker.cc. Throws
+// std::runtime_error where there is no such device, or nothing that does its arithmetic.
+std::unique_ptr<Worker> make_device_worker(tutti::Communicator& communicator, const Sizes& sizes, const TrainOptions& options,
+                                           std::vector<float> parameters);
 
 // Rank 0 holds the first layer, rank 1 the second; activations and gradients travel by send and receive.
 std::unique_ptr<Worker> make_model_parallel_worker(tutti::Communicator& communicator, const Sizes& sizes,

@@ -71,8 +71,9 @@ bool Communicator::may_repeat(const Request& request) const noexcept {
   const Call& call = request.call;
   const Meaning& kind = meaning(call.kind);
   const size_t blocks = kind.blocks ? size_t(size_) : 1;
-  return !recorder_->tracing() && device_side_ == nullptr && call.kind != Collective::send_recv && request.layout == nullptr &&
-         request.made == nullptr && request.terms == Terms{} && request.timeout_ns == 0 &&
+  return !recorder_->tracing() && !request.on_device && !goes_by_peers(request) &&
+         call.kind != Collective::send_recv && request.layout == nullptr && request.made == nullptr &&
+         request.terms == Terms{} && request.timeout_ns == 0 &&
          !(request.in_place && kind.blocks && kind.input != kind.output) && call.count <= Repeat::bytes_max &&
          call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
 }
@@ -436,9 +437,12 @@ void Communicator::await_turn(uint64_t ticket) noexcept {
     serving_.wait(seen, std::memory_order_acquire);
 }
 
+// Streams of devices are let go on first: as soon as the next ticket is served, another thread may end its turn, and their
+// count would go back; or the communicator's owner may destroy it.
 void Communicator::end_turn() noexcept {
-  const uint64_t before = serving_.fetch_add(1, std::memory_order_release);  // pairs with the acquire loads of await_turn and idle
-  if (device_side_ != nullptr) device_side_->serve(before + 1);
+  const uint64_t ended = serving_.load(std::memory_order_relaxed) + 1;  // nobody else changes it during this turn
+  if (device_side_ != nullptr) device_side_->serve(ended);
+  serving_.store(ended, std::memory_order_release);  // pairs with the acquire loads of await_turn and idle
   serving_.notify_all();
 }
 

@@ -84,9 +84,12 @@ struct Repeat {
   Mode mode = Mode::none;
   Call call;
   size_t input_bytes = 0, output_bytes = 0;
+  const std::byte *input = nullptr, *output = nullptr;  // as last remembered; null where the rank has none
   Operation operation;
 
   void remember(const Request& request, size_t bytes_in, size_t bytes_out) noexcept {
+    input = request.input;
+    output = request.output;
     const bool reads = request.input != nullptr, writes = request.output != nullptr;
     call = request.call;
     input_bytes = bytes_in;
@@ -96,6 +99,11 @@ struct Repeat {
            : !reads          ? Mode::output_alone
            : request.in_place ? Mode::in_place
                               : Mode::disjoint;
+  }
+
+  // Whether the buffers are the last ones: where others would be looked up, lest they lie on a device.
+  bool is_of(const void* send, const void* recv) const noexcept {
+    return (input == nullptr || input == send) && (output == nullptr || output == recv);
   }
 
   // Whether the same call on these buffers needs no further check. Buffers that the rank has no part of do not matter.

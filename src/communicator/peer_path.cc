@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "device/linked_call.h"
 #include "schedule/chunks.h"
 
 namespace tutti {
@@ -45,6 +45,10 @@ int number_here(Platform& platform, const DeviceCard& card) {
     if (platform.device(i).info().uuid == card.uuid) return i;
   return -1;
 }
+
+// As which elements a linked launch takes those of a call.
+DataType linked_type(const Call& call) { return meaning(call.kind).reduces ? call.type : DataType::uint8; }
+ReduceOp linked_op(const Call& call) { return meaning(call.kind).reduces ? call.op : ReduceOp::sum; }
 
 uint64_t number_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -80,45 +84,6 @@ std::string why_no_peers(Platform& platform, std::span<const DeviceCard> cards, 
   return "";
 }
 
-PeerEvents::PeerEvents(Device& of) : device(of) {
-  for (DeviceEvent* event : {&ready, &first, &second}) check(device.create_event(false, event));
-}
-
-PeerEvents::~PeerEvents() {
-  for (const DeviceEvent event : {ready, first, second}) device.destroy_event(event);
-}
-
-namespace {
-
-// Of all communicators of the process. Who fails leaves at once, so that a peer's events are asked for by number.
-struct AllPeerEvents {
-  std::mutex mutex;
-  std::map<uint64_t, std::weak_ptr<PeerEvents>> by_number;
-  uint64_t last = 0;
-
-  static AllPeerEvents& of_process() {
-    static AllPeerEvents& all = *new AllPeerEvents();  // never destroyed: ranks may outlive main
-    return all;
-  }
-};
-
-}  // namespace
-
-uint64_t PeerEvents::publish(const std::shared_ptr<PeerEvents>& events) {
-  AllPeerEvents& all = AllPeerEvents::of_process();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.by_number, [](const auto& entry) { return entry.second.expired(); });
-  all.by_number[++all.last] = events;
-  return all.last;
-}
-
-std::shared_ptr<PeerEvents> PeerEvents::numbered(uint64_t number) {
-  AllPeerEvents& all = AllPeerEvents::of_process();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.by_number.find(number);
-  return found == all.by_number.end() ? nullptr : found->second.lock();
-}
-
 PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
     : side_(side),
       device_(*side.device()),
@@ -126,17 +91,21 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
       rank_(rank),
       size_(int(cards_.size())),
       one_process_(std::all_of(cards_.begin(), cards_.end(), [&](const auto& c) { return one_process(c, cards_[0]); })),
+      one_device_(one_process_ && std::all_of(cards_.begin(), cards_.end(),
+                                              [&](const auto& c) { return c.number == cards_[0].number; })),
       buffers_(cards_.size()),
       inputs_(cards_.size()),
       outputs_(cards_.size()),
       events_(std::make_shared<PeerEvents>(device_)),
       events_number_(PeerEvents::publish(events_)),
-      peer_events_(cards_.size()) {
+      peer_events_(cards_.size()),
+      linked_plans_(size_) {
   check(device_.create_stream(&stream_));
   check(device_.create_event(false, &last_));
 }
 
 PeerPath::~PeerPath() {
+  leave_peers();
   if (phase_ == Phase::idle)
     for (const auto& [key, import] : imports_) device_.close_memory(import.begin);
   device_.destroy_stream(stream_);
@@ -192,8 +161,13 @@ Status PeerPath::step(const Progress& exchange) {
         }
         ++direct_calls_;
         resolve();
-        if (one_process_) wait_for_peers(&PeerEvents::ready);
-        start_first();
+        linked_ = linked_plan();
+        if (!is_served_by_another()) {
+          visit_peers();
+          if (one_process_) wait_for_peers(&PeerEvents::ready);
+          if (linked_ != nullptr) start_linked();
+          else start_first();
+        }
         record(events_->first);
         phase_ = Phase::first;
         break;
@@ -210,9 +184,9 @@ Status PeerPath::step(const Progress& exchange) {
       case Phase::first_exchange:
         if (const Status status = exchange(); status != Status::done) return status;
         if (one_process_) wait_for_peers(&PeerEvents::first);
-        start_second();
+        if (linked_ == nullptr) start_second();
         record(events_->second);
-        phase_ = two_shot() ? Phase::second : Phase::settling;
+        phase_ = two_shot() && linked_ == nullptr ? Phase::second : Phase::settling;
         break;
       case Phase::second:
         if (!one_process_ && !passed(events_->second)) return Status::again;
@@ -230,27 +204,55 @@ Status PeerPath::step(const Progress& exchange) {
           last_at_ = calls_;
         }
         if (!passed(last_)) return Status::again;
+        leave_peers();
         phase_ = Phase::idle;
         return Status::done;
     }
   }
 }
 
+// First this rank leaves its peers' buffers, then it waits for them to leave its own, so that no two wait for each other.
 void PeerPath::let_go(TimeNs timeout_ns) noexcept {
-  if (phase_ == Phase::idle) return;
   const TimeNs until = now_ns() + timeout_ns;
-  if (!device_.record_event(last_, stream_).ok()) return;
+  if (phase_ != Phase::idle && has_passed(until)) {
+    leave_peers();
+    phase_ = Phase::idle;
+  }
+  if (one_process_) (void)events_->close(until);
+}
+
+// Whether the stream has come to an end of what is on it, or never will.
+bool PeerPath::has_passed(TimeNs until) noexcept {
+  if (!device_.record_event(last_, stream_).ok()) return device_.is_lost();
   while (!device_.is_lost() && device_.query_event(last_).code == Code::in_progress) {
-    if (now_ns() >= until) return;
+    if (now_ns() >= until) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  phase_ = Phase::idle;
+  return true;
+}
+
+void PeerPath::visit_peers() {
+  if (!one_process_) return;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_ || peer_events_[size_t(r)]->enter()) continue;
+    for (int entered = 0; entered < r; ++entered)
+      if (entered != rank_) peer_events_[size_t(entered)]->leave();
+    throw Error(Code::remote_error, fmt::format("rank {} has gone in the midst of the call", r));
+  }
+  visits_ = true;
+}
+
+void PeerPath::leave_peers() noexcept {
+  if (!std::exchange(visits_, false)) return;
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) peer_events_[size_t(r)]->leave();
 }
 
 // Memory that cannot be exported sends the call the common way.
 BufferCard PeerPath::own_card() {
   BufferCard card;
   card.on_device = call_.on_device;
+  card.in_place = call_.in_place;
   card.input = number_of(call_.input);
   card.output = number_of(call_.output);
   card.events = events_number_;
@@ -321,6 +323,34 @@ bool PeerPath::passed(DeviceEvent event) {
   if (outcome.code == Code::in_progress) return false;
   check(std::move(outcome));
   return true;
+}
+
+// --- One launch for all. What does not reduce is moved as bytes.
+
+// The same on all ranks, who have heard the same.
+const LinkedPlan* PeerPath::linked_plan() {
+  const Call& call = call_.call;
+  if (!one_device_ || size_ > int(linked_ranks_max)) return nullptr;
+  // A mean over some of the ranks is divided by another number on each.
+  if (meaning(call.kind).joins != Joins::all && call.op == ReduceOp::avg) return nullptr;
+  if (!side_.platform().links(linked_type(call), linked_op(call))) return nullptr;
+  LinkedPlans::InPlace in_place{};
+  for (int r = 0; r < size_; ++r) in_place[size_t(r)] = buffers_[size_t(r)].in_place != 0;
+  return linked_plans_.find(call.kind, int(call.root), in_place);
+}
+
+void PeerPath::start_linked() {
+  const Call& call = call_.call;
+  LinkedCall linked;
+  linked.plan = linked_;
+  linked.type = linked_type(call);
+  linked.op = linked_op(call);
+  linked.count = meaning(call.kind).reduces ? call.count : call.count * element_bytes(call);
+  linked.divisor = call_.divisor;
+  std::copy(inputs_.begin(), inputs_.end(), linked.inputs.begin());
+  std::copy(outputs_.begin(), outputs_.end(), linked.outputs.begin());
+  check(device_.run_linked(stream_, linked));
+  ++linked_calls_;
 }
 
 // --- What each rank does. A rank writes nothing but its own output, and nothing that others still read.

@@ -1,7 +1,8 @@
 // Collectives among ranks whose devices reach each other's memory: every rank reads what it needs where it lies, and
 // only small messages go over the links. The ranks first tell each other where their buffers are; a call of which some
 // rank's buffers lie elsewhere goes the common way. No stream ever waits for another process: there, the host waits for
-// its own device and then tells the others. In one process, streams wait for each other's events.
+// its own device and then tells the others. In one process, streams wait for each other's events. Up to eight ranks of
+// one process on one device are served by one launch, which rank 0 makes for all.
 #pragma once
 
 #include <array>
@@ -19,6 +20,8 @@
 #include "base/signature.h"
 #include "base/status.h"
 #include "communicator/device_side.h"
+#include "communicator/linked_plans.h"
+#include "communicator/peer_events.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -43,24 +46,10 @@ std::string why_no_peers(Platform& platform, std::span<const DeviceCard> cards, 
 struct BufferCard {
   uint8_t on_device = 0;
   uint8_t exported = 0;    // the handles are there
+  uint8_t in_place = 0;
   uint64_t input = 0, output = 0;  // addresses in the rank's process
   uint64_t events = 0;             // the number of its PeerEvents, in one process
   ExportedMemory input_memory, output_memory;
-};
-
-// What stands for the input of a rank, and for its first and second part of a call. In one process its peers own it
-// too: one that has left may be slower to be waited for than to go.
-struct PeerEvents {
-  explicit PeerEvents(Device& of);
-  ~PeerEvents();
-  PeerEvents(const PeerEvents&) = delete;
-  // Those of a rank of this process; null: it has gone.
-  static std::shared_ptr<PeerEvents> numbered(uint64_t number);
-  // Lets numbered() find them as long as they live.
-  static uint64_t publish(const std::shared_ptr<PeerEvents>& events);
-
-  Device& device;
-  DeviceEvent ready = nullptr, first = nullptr, second = nullptr;
 };
 
 // One call as the path needs it; the buffers as Request's, but own blocks' addresses.
@@ -96,10 +85,12 @@ class PeerPath {
     return phase_ == Phase::entering || phase_ == Phase::first || phase_ == Phase::second || phase_ == Phase::settling;
   }
   const Outcome& failure() const noexcept { return failure_; }
-  // The call has failed: waits for what it has on the device, up to timeout_ns.
+  // The call has failed: waits, up to timeout_ns, for what it has on the device, and in one process for what peers'
+  // devices do with this rank's buffers.
   void let_go(TimeNs timeout_ns) noexcept;
-  // Calls that went this way so far, and that fell back.
+  // Calls that went this way so far; and of them, those of one launch for all ranks.
   size_t direct_calls() const noexcept { return direct_calls_; }
+  size_t linked_calls() const noexcept { return linked_calls_; }
 
  private:
   enum class Phase : uint8_t { idle, entering, cards, common, first, first_exchange, second, second_exchange, settling };
@@ -110,8 +101,14 @@ class PeerPath {
   void resolve();
   std::byte* imported(int rank, const ExportedMemory& memory);
   void forget_oldest();
+  const LinkedPlan* linked_plan();
+  bool is_served_by_another() const noexcept { return linked_ != nullptr && rank_ != 0; }
+  void start_linked();
   void start_first();
   void start_second();
+  void visit_peers();
+  void leave_peers() noexcept;
+  bool has_passed(TimeNs until) noexcept;
   void wait_for_peers(DeviceEvent PeerEvents::*event);
   void record(DeviceEvent event);
   bool passed(DeviceEvent event);
@@ -129,7 +126,7 @@ class PeerPath {
   Device& device_;
   const std::vector<DeviceCard> cards_;
   const int rank_, size_;
-  const bool one_process_;
+  const bool one_process_, one_device_;
 
   DeviceStream stream_ = nullptr;
   DeviceEvent last_ = nullptr;
@@ -149,8 +146,11 @@ class PeerPath {
     uint64_t used = 0;
   };
   std::map<std::pair<int, uint64_t>, Import> imports_;  // by rank and allocation
+  LinkedPlans linked_plans_;
+  const LinkedPlan* linked_ = nullptr;  // of this call; null: every rank does its own part
+  bool visits_ = false;                 // has entered all peers' buffers
   uint64_t calls_ = 0, last_at_ = 0;  // begun; of them, the one that last_ was recorded for
-  size_t direct_calls_ = 0;
+  size_t direct_calls_ = 0, linked_calls_ = 0;
   Outcome failure_;
 };
 

@@ -103,6 +103,10 @@ bool CudaPlatform::supports(DataType type, ReduceOp op) const noexcept {
   return reduce_kernel(call, kernel_inputs_max).function != nullptr;
 }
 
+bool CudaPlatform::links(DataType type, ReduceOp op) const noexcept {
+  return supports(type, op) && op != ReduceOp::premulsum && linked_kernel(kernel_call(type, op, 1, 0)).function != nullptr;
+}
+
 Outcome CudaPlatform::allocate_host(size_t bytes, void** pointer) noexcept {
   const cudaError_t error = cudaHostAlloc(pointer, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   if (error != cudaSuccess) return cuda_outcome(error, fmt::format("cudaHostAlloc of {} bytes", bytes));

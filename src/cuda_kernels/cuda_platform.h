@@ -25,6 +25,7 @@ class CudaPlatform final : public Platform {
   bool has_peer_access(int device, int peer) const noexcept override;
   Outcome enable_peer_access(int device, int peer) noexcept override;
   bool supports(DataType type, ReduceOp op) const noexcept override;
+  bool links(DataType type, ReduceOp op) const noexcept override;
 
   Outcome allocate_host(size_t bytes, void** pointer) noexcept override;
   Outcome free_host(void* pointer) noexcept override;

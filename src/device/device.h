@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -82,6 +83,14 @@ struct DeviceReduction {
 
 struct LinkedCall;  // device/linked_call.h
 
+// A stretch of memory that a kernel touches.
+struct DeviceExtent {
+  const void* data = nullptr;
+  size_t bytes = 0;
+};
+// A kernel that is a function of the host: told where the device's threads find each extent.
+using HostKernel = std::function<void(std::span<std::byte* const> places)>;
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -134,6 +143,11 @@ class Device {
     return {Code::unsupported, "this device runs no linked plans"};
   }
 
+  // A kernel of the caller's own. Errors: unsupported (all but simulated devices, whose kernels are the host's).
+  virtual Outcome run_on_host(DeviceStream, std::span<const DeviceExtent>, HostKernel) noexcept {
+    return {Code::unsupported, "this device runs no functions of the host"};
+  }
+
   // Memory and events of other processes. `pointer`: anywhere in an allocation of this device. Imports may be counted:
   // each is closed once. Errors: unsupported (this memory cannot be exported), invalid_argument.
   virtual Outcome export_memory(const void* pointer, ExportedMemory* exported) noexcept = 0;
@@ -170,6 +184,8 @@ class Platform {
   virtual Outcome enable_peer_access(int device, int peer) noexcept = 0;
   // Whether reduce() has a kernel for it. Copies take any type.
   virtual bool supports(DataType type, ReduceOp op) const noexcept = 0;
+  // Whether run_linked() has one.
+  virtual bool links(DataType type, ReduceOp op) const noexcept = 0;
 
   // Pinned host memory that all devices reach at the same address, 4096-byte aligned. Zeroed.
   virtual Outcome allocate_host(size_t bytes, void** pointer) noexcept = 0;
@@ -182,7 +198,7 @@ class Platform {
 // --- The module: a shared library with one C function, looked up by device_module_name.
 
 // Changes whenever this header does: a module of another build is refused.
-inline constexpr uint32_t device_interface_version = 1;
+inline constexpr uint32_t device_interface_version = 2;
 inline constexpr const char* device_module_name = "tutti_device_module";
 
 struct DeviceModule {
@@ -193,5 +209,9 @@ struct DeviceModule {
 // extern "C" const DeviceModule* tutti_device_module(uint32_t version) noexcept: never null. Given another version than
 // its own it answers with a null platform. Makes no context on any device before one is used.
 using DeviceModuleFunction = const DeviceModule* (*)(uint32_t version) noexcept;
+
+// Tutti itself answers so too, with the platform that its communicators use: for programs that come with it and put work of
+// their own on devices. (What TUTTI_DEVICE says wrongly is told as why_not.)
+extern "C" __attribute__((visibility("default"))) const DeviceModule* tuttiDeviceModule(uint32_t version) noexcept;
 
 }  // namespace tutti

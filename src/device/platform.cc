@@ -99,6 +99,27 @@ const FoundPlatform& find_platform() {
   return *here.platform;
 }
 
+const DeviceModule* tuttiDeviceModule(uint32_t version) noexcept {
+  static constexpr DeviceModule another_version{device_interface_version, nullptr, "the program is of another build than libtutti.so"};
+  if (version != device_interface_version) return &another_version;
+  struct Answer {
+    std::string why_not;
+    DeviceModule module;
+    Answer() {
+      try {
+        const FoundPlatform& here = find_platform();
+        module.platform = here.platform;
+        why_not = here.why_not;
+      } catch (const std::exception& error) {
+        why_not = error.what();
+      }
+      if (module.platform == nullptr) module.why_not = why_not.c_str();
+    }
+  };
+  static const Answer& answer = *new Answer();  // never destroyed, as the platform
+  return &answer.module;
+}
+
 Platform* process_platform() noexcept { return found().quick.load(std::memory_order_acquire); }
 
 }  // namespace tutti

@@ -71,6 +71,8 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   const DeviceInfo& info() const noexcept override { return info_; }
   bool is_lost() const noexcept override { return fate_.is_lost(); }
   SimulatedFaults& faults() noexcept { return faults_; }
+  uint64_t copies_both_ways() const noexcept { return both_ways_.load(std::memory_order_relaxed); }
+  uint64_t works_done() const noexcept { return works_done_.load(std::memory_order_acquire); }
   void lose(const std::string& why) noexcept { fate_.lose(why); }
   std::atomic<uint64_t>& peers() noexcept { return peers_; }
 
@@ -189,7 +191,16 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       // Without access to each other devices still copy, by way of the host.
       std::byte* const target = platform_.memory_.reach("to", number_, to, bytes, ~uint64_t{0}, true);
       const std::byte* const source = platform_.memory_.reach("from", number_, from, bytes, ~uint64_t{0}, true);
-      run(stream, [=] { std::memmove(target, source, bytes); });
+      const bool from_device = is_devices(from), to_device = is_devices(to);
+      run(stream, [=, this] {
+        if (from_device == to_device) return void(std::memmove(target, source, bytes));
+        const size_t way = to_device ? 0 : 1;
+        copying_[way].fetch_add(1, std::memory_order_seq_cst);  // before the look at the other: of two at once, one sees
+        if (copying_[1 - way].load(std::memory_order_seq_cst) > 0) both_ways_.fetch_add(1, std::memory_order_relaxed);
+        take_longer();
+        std::memmove(target, source, bytes);
+        copying_[way].fetch_sub(1, std::memory_order_relaxed);
+      }, from_device == to_device);
     });
   }
 
@@ -251,6 +262,15 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
         kept.plan = &plan;
         run_linked_on_host(kept);
       });
+    });
+  }
+
+  Outcome run_on_host(DeviceStream stream, std::span<const DeviceExtent> extents, HostKernel kernel) noexcept override {
+    return guarded([&] {
+      check_launch("kernel of the host");
+      std::vector<std::byte*> places;
+      for (const DeviceExtent& extent : extents) places.push_back(reach("an extent", extent.data, extent.bytes, false));
+      run(stream, [places = std::move(places), kernel = std::move(kernel)] { kernel(places); });
     });
   }
 
@@ -320,11 +340,19 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
     if (!platform_.options_.exports)
       throw Error(Code::unsupported, fmt::format("simulated device {} exports nothing to other processes", number_));
   }
+  bool is_devices(const void* pointer) const { return platform_.memory_.locate(pointer).kind == MemoryKind::device; }
+  void take_longer() const {
+    if (const int longer = faults_.slowness_ms.load(std::memory_order_relaxed); longer > 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(longer));
+  }
+  // waits: here, as long as the device is made slow; else the kernel does.
   template <class Kernel>
-  void run(DeviceStream stream, Kernel kernel) {
-    stream_at(stream).enqueue([kernel, this] {
+  void run(DeviceStream stream, Kernel kernel, bool waits = true) {
+    stream_at(stream).enqueue([kernel, waits, this] {
       if (strikes(faults_.loss)) return fmt::format("simulated device {} was lost: a kernel failed", number_);
+      if (waits) take_longer();
       if (!fate_.is_lost()) kernel();
+      works_done_.fetch_add(1, std::memory_order_release);  // pairs with who counts them
       return std::string();
     });
   }
@@ -334,6 +362,8 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   DeviceInfo info_;
   SimulatedFate fate_;
   SimulatedFaults faults_;
+  std::atomic<uint64_t> works_done_{0}, both_ways_{0};
+  std::array<std::atomic<int>, 2> copying_{};  // to the device, from it
   std::atomic<uint64_t> peers_{0};  // bit d: has access to device d
   std::mutex mutex_;
   std::vector<std::shared_ptr<SimulatedStream>> streams_;
@@ -348,7 +378,10 @@ SimulatedPlatform::~SimulatedPlatform() = default;
 
 Device& SimulatedPlatform::device(int number) noexcept { return *devices_[size_t(number)]; }
 
-Location SimulatedPlatform::locate(const void* pointer) const noexcept { return memory_.locate(pointer); }
+Location SimulatedPlatform::locate(const void* pointer) const noexcept {
+  times_located_.fetch_add(1, std::memory_order_relaxed);
+  return memory_.locate(pointer);
+}
 
 Outcome SimulatedPlatform::describe_stream(DeviceStream stream, StreamInfo* info) noexcept {
   return guarded([&] {
@@ -409,6 +442,12 @@ Outcome SimulatedPlatform::unregister_host(void* pointer) noexcept {
 SimulatedFaults& SimulatedPlatform::faults(int device) noexcept { return devices_[size_t(device)]->faults(); }
 
 void SimulatedPlatform::lose(int device, const std::string& why) noexcept { devices_[size_t(device)]->lose(why); }
+
+uint64_t SimulatedPlatform::works_done(int device) const noexcept { return devices_[size_t(device)]->works_done(); }
+
+uint64_t SimulatedPlatform::copies_both_ways(int device) const noexcept {
+  return devices_[size_t(device)]->copies_both_ways();
+}
 
 SimulatedCounts SimulatedPlatform::counts() const {
   SimulatedCounts counts;

@@ -32,6 +32,7 @@ struct SimulatedFaults {
   std::atomic<int> allocation{-1};  // allocate says out of memory
   std::atomic<int> launch{-1};      // copy, reduce or scale is refused
   std::atomic<int> loss{-1};        // a copy, reduction or scaling that runs ends the device
+  std::atomic<int> slowness_ms{0};  // not once, but of all that runs: how much longer it takes
 };
 
 class SimulatedPlatform final : public Platform {
@@ -49,6 +50,7 @@ class SimulatedPlatform final : public Platform {
   bool has_peer_access(int device, int peer) const noexcept override;
   Outcome enable_peer_access(int device, int peer) noexcept override;
   bool supports(DataType type, ReduceOp op) const noexcept override;
+  bool links(DataType type, ReduceOp op) const noexcept override { return supports(type, op); }
   Outcome allocate_host(size_t bytes, void** pointer) noexcept override;
   Outcome free_host(void* pointer) noexcept override;
   Outcome register_host(void* pointer, size_t bytes) noexcept override;
@@ -62,6 +64,12 @@ class SimulatedPlatform final : public Platform {
   SimulatedFaults& faults(int device) noexcept;
   void lose(int device, const std::string& why) noexcept;
   SimulatedCounts counts() const;
+  // Copies, reductions, scalings and linked calls that have run on a device so far.
+  uint64_t works_done(int device) const noexcept;
+  // Copies between host and device that began while one in the other direction ran.
+  uint64_t copies_both_ways(int device) const noexcept;
+  // How often locate() was asked.
+  uint64_t times_located() const noexcept { return times_located_.load(std::memory_order_relaxed); }
 
  private:
   class SimulatedDevice;
@@ -76,6 +84,7 @@ class SimulatedPlatform final : public Platform {
   mutable std::mutex mutex_;
   std::set<DeviceStream> streams_, capturing_;  // alive
   std::atomic<size_t> events_{0};
+  mutable std::atomic<uint64_t> times_located_{0};
   std::atomic<uint64_t> streams_made_{0};
 };
 

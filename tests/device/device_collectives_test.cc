@@ -72,6 +72,9 @@ class DeviceCollectives : public ::testing::TestWithParam<Setting> {
       ASSERT_EQ(peers != nullptr, GetParam().named);
       if (peers == nullptr) return;
       EXPECT_EQ(peers->direct_calls() > 0, direct && (placement != Placement::mixed || n == 1));
+      // Those of several ranks of one device are one launch, which the first of them makes.
+      const bool one_device = placement == Placement::shared && n >= 2 && n <= int(linked_ranks_max);
+      EXPECT_EQ(peers->linked_calls() > 0, direct && one_device && rank == 0);
     });
   }
 };

@@ -107,6 +107,27 @@ TEST_P(DeviceFaults, AnAbortEndsWhatRunsAndFreesTheStream) {
   });
 }
 
+// Whoever is told of a failure may free its buffers: nobody's device is at them any more.
+TEST_P(DeviceFaults, AFailedCallReturnsWhenNoPeersDeviceReadsItsBuffers) {
+  test::run_threads(2, options(), [this](int rank, tuttiComm_t comm) {
+    const DeviceBuffer buffer(first() + rank, std::vector<float>(count, 1.0f));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiFloat32, tuttiMax, comm, nullptr));
+    must(tuttiBarrier(comm, nullptr));
+    SimulatedFaults &slow = simulated().faults(first()), &failing = simulated().faults(first() + 1);
+    if (rank == 0) slow.slowness_ms = 300;
+    must(tuttiBarrier(comm, nullptr));
+    const uint64_t before = simulated().works_done(first());
+    must(tuttiBarrier(comm, nullptr));
+    if (rank == 1) failing.launch = 1;  // its own part goes well, then it cannot fetch the other's
+    EXPECT_EQ(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiFloat32, tuttiMax, comm, nullptr), tuttiDeviceError);
+    if (GetParam() && rank == 1) {
+      EXPECT_GT(simulated().works_done(first()), before) << "rank 0's kernel still reads";
+    }
+    slow.slowness_ms = 0;
+    failing.launch = -1;
+  });
+}
+
 TEST_P(DeviceFaults, AMissingPeerEndsAtTheDeadline) {
   RanksOptions shorter = options();
   shorter.timeout_ms = 1500;

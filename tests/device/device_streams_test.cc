@@ -1,5 +1,6 @@
 // Calls on streams of devices: they return at once, in order with what is before and after, and whoever gives a wrong
 // stream or buffer is told which.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -227,6 +228,77 @@ TEST_P(DeviceStreams, OwnBlocksOfUnevenFormsMayEndWithTheirAllocation) {
     stream.wait();
     EXPECT_EQ(all.values<float>(), (std::vector<float>{1, 2, 2, 2, 2, 2}));
     EXPECT_EQ(own.values<float>(), std::vector<float>(mine, 2.0f * float(rank + 1)));
+  });
+}
+
+// What was looked up once is not looked up again where the buffers are the same.
+TEST_P(DeviceStreams, SmallCallsOnTheSameHostBuffersAreLookedUpOnce) {
+  test::run_threads(2, options(), [this](int rank, tuttiComm_t comm) {
+    float mine[4], other[4];
+    const auto all_reduce = [&](float* values) {
+      std::fill_n(values, 4, float(rank + 1));
+      must(tuttiAllReduce(values, values, 4, tuttiFloat32, tuttiSum, comm, nullptr));
+      EXPECT_EQ(values[3], 3.0f);
+    };
+    all_reduce(mine);
+    must(tuttiBarrier(comm, nullptr));
+    must(tuttiBarrier(comm, nullptr));
+    const uint64_t before = simulated().times_located();
+    must(tuttiBarrier(comm, nullptr));
+    for (int i = 0; i < 50; ++i) all_reduce(mine);
+    must(tuttiBarrier(comm, nullptr));
+    // Where all name a device, every call asks all ranks where their buffers are.
+    EXPECT_EQ(simulated().times_located() == before, !GetParam());
+    must(tuttiBarrier(comm, nullptr));
+    all_reduce(other);
+    // A buffer of the device after one of the host, of the same call.
+    const DeviceBuffer there(0, std::vector<float>(4, float(rank + 1)));
+    must(tuttiAllReduce(there.data(), there.data(), 4, tuttiFloat32, tuttiSum, comm, nullptr));
+    EXPECT_EQ(there.values<float>(), std::vector<float>(4, 3.0f));
+    all_reduce(mine);
+  });
+}
+
+// By way of the host, what goes to the device does not wait for what comes from it.
+TEST(DeviceStaging, CopiesBothWaysAtOnce) {
+  simulated("simulated:devices=3,delay_us=200,seed=5");
+  RanksOptions options;
+  options.channels = 4;
+  test::run_threads(2, options, [](int rank, tuttiComm_t comm) {
+    const int device = 1 + rank;
+    constexpr size_t count = 1'000'000;
+    const DeviceBuffer mine(device, std::vector<int>(count, rank + 1)), all(device, 2 * count * sizeof(int));
+    must(tuttiBarrier(comm, nullptr));
+    simulated().faults(device).slowness_ms = 2;
+    const uint64_t before = simulated().copies_both_ways(device);
+    must(tuttiAllGather(mine.data(), all.data(), count, tuttiInt32, comm, nullptr));
+    simulated().faults(device).slowness_ms = 0;
+    EXPECT_GT(simulated().copies_both_ways(device), before);
+    std::vector<int> expected(2 * count, 1);
+    std::fill(expected.begin() + count, expected.end(), 2);
+    EXPECT_EQ(all.values<int>(), expected);
+  });
+}
+
+// Turns of the caller's own thread and of its streams' end in their order, so that no stream is left waiting.
+TEST_P(DeviceStreams, CallsOnAStreamAndOnNoneTakeTurns) {
+  test::run_threads(2, options(), [](int, tuttiComm_t comm) {
+    UserStream stream(0);
+    const DeviceBuffer buffer(0, std::vector<int>(100, 1));
+    int expected = 1;
+    for (int i = 0; i < 12; ++i) {
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiInt32, tuttiSum, comm, stream));
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiInt32, tuttiSum, comm, nullptr));
+      expected *= 4;
+    }
+    stream.wait();
+    EXPECT_EQ(buffer.values<int>(), std::vector<int>(100, expected));
+    // A communicator may go as soon as what is on a host's stream is done.
+    tuttiStream_t host = nullptr;
+    must(tuttiStreamCreate(&host));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 100, tuttiInt32, tuttiMax, comm, host));
+    must(tuttiCommFinalize(comm));
+    must(tuttiStreamDestroy(host));
   });
 }
 

@@ -116,6 +116,30 @@ class Training(unittest.TestCase):
         self.assertGreater(results["test_accuracy"], 0.80)
         self.assertLess(results["test_accuracy"], 0.87)
 
+    def test_on_devices_that_ranks_share_the_weights_are_those_of_the_host(self):
+        """Strict determinism: wherever gradients lie, and however they are bundled, their means have the same bits."""
+        here, there = self.folder / "here", self.folder / "there"
+        options = ("-n", RANKS, "--no-prefix", MLP, "--data", DATA, "--epochs", 1, "--batch", 256)
+        on_host = run(RUN, *options, "--checkpoint", here, TUTTI_DETERMINISM="strict")
+        self.assertEqual(on_host.returncode, 0, on_host.stderr)
+        for devices in ("simulated", "simulated:devices=2,peers=0,delay_us=20"):
+            on_device = run(RUN, *options, "--device", "simulated", "--verify", "--checkpoint", there,
+                            TUTTI_DETERMINISM="strict", TUTTI_DEVICE=devices)
+            self.assertEqual(on_device.returncode, 0, on_device.stderr)
+            self.assertEqual(here.read_bytes(), there.read_bytes(), devices)
+
+    def test_devices_that_cannot_be_had_are_told_of(self):
+        none = run(MLP, "--data", DATA, "--device", "cuda", TUTTI_DEVICE="none")
+        self.assertEqual(none.returncode, 1)
+        self.assertIn("--device cuda: TUTTI_DEVICE is none", none.stderr)
+        other = run(MLP, "--data", DATA, "--device", "cuda", TUTTI_DEVICE="simulated")
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("gives devices of simulated", other.stderr)
+        self.assertEqual(run(MLP, "--device", "abacus").returncode, 2)
+        both = run(MLP, "--data", DATA, "--device", "simulated", "--model-parallel")
+        self.assertEqual(both.returncode, 1)
+        self.assertIn("on the host only", both.stderr)
+
     def test_results_as_files(self):
         self.train(2, "--batch", 256, "--epochs", 2, "--json", self.folder / "json", "--plot", self.folder / "plot.svg")
         self.assertIn("test accuracy", (self.folder / "plot.svg").read_text())

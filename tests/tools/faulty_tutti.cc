@@ -284,6 +284,9 @@ const char* tuttiGetErrorString(tuttiResult_t) { return "the phrase"; }
 const char* tuttiGetLastError(tuttiComm_t) { return "the sentence"; }
 tuttiResult_t tuttiCommAbort(tuttiComm_t) { return tuttiSuccess; }
 tuttiResult_t tuttiCommInitEnv(tuttiComm_t*, const tuttiConfig_t*) { return tuttiUnsupported; }
+tuttiResult_t tuttiCommDevice(tuttiComm_t, int*) { return tuttiUnsupported; }
+tuttiResult_t tuttiCommGetAsyncError(tuttiComm_t, tuttiResult_t*) { return tuttiUnsupported; }
+extern "C" const void* tuttiDeviceModule(uint32_t) { return nullptr; }
 tuttiResult_t tuttiEnvRank(int*, int*, int*) { return tuttiInvalidUsage; }
 tuttiResult_t tuttiGroupStart() { return tuttiSuccess; }
 tuttiResult_t tuttiGroupEnd() { return tuttiSuccess; }

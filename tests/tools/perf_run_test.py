@@ -47,6 +47,21 @@ class Ranks(PerfTest):
         self.passes(run(PERF, "all_reduce", "--local", 2, "-t", 2, "--sizes", "8,64K", *SHORT), 2, 4)
         self.passes(run(RUN, "-n", 2, "--no-prefix", PERF, "all_reduce", "-t", 2, "--sizes", "8,64K", *SHORT), 2, 4)
 
+    def test_on_devices(self):
+        device = ("--device", "simulated")
+        for operation in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "alltoall", "sendrecv", "gather_v"):
+            self.passes(run(PERF, operation, "-t", 3, "--sizes", "12,200K", *SHORT, *device), 2, 3)
+        for devices in ("simulated:devices=2", "simulated:exports=0"):
+            self.passes(run(PERF, "all_reduce", "--local", 2, "--sizes", "8,300K", *SHORT, *device, TUTTI_DEVICE=devices), 2, 2)
+        self.passes(run(RUN, "-n", 2, "--no-prefix", PERF, "barrier", *SHORT, *device), 1, 2)
+
+    def test_devices_that_cannot_be_had(self):
+        none = run(PERF, "all_reduce", "--device", "cuda", TUTTI_DEVICE="none")
+        self.assertEqual(none.returncode, 3)
+        self.assertIn("--device cuda: TUTTI_DEVICE is none", none.stderr)
+        for wrong in (("--device", "abacus"), ("--device", "cuda", "-R", 1), ("--device", "cuda", "--stream")):
+            self.assertEqual(run(PERF, "all_reduce", *wrong).returncode, 2, wrong)
+
     def test_alone(self):
         self.passes(run(PERF, "all_reduce", "--sizes", "8,64K", *SHORT), 2, 1)
 
