@@ -18,10 +18,11 @@ void Communicator::make_shared_path() {
   shared_path_ = std::make_unique<SharedPath>(std::span(links_.endpoints).first(size_t(size_)), rank_);
 }
 
+// The same on all ranks: where a rank's buffers lie it tells the others, be it on a device.
 bool Communicator::may_go_by_shared_memory(const Request& request) const noexcept {
   const Call& call = request.call;
-  if (shared_path_ == nullptr || request.on_device || request.layout != nullptr || request.made != nullptr ||
-      !request.algorithm.empty() || !options_.algorithm.empty() || request.terms.inputs > 1 || adds_exactly(request))
+  if (shared_path_ == nullptr || request.layout != nullptr || request.made != nullptr || !request.algorithm.empty() ||
+      !options_.algorithm.empty() || request.terms.inputs > 1 || adds_exactly(request))
     return false;
   if (SharedPath::algorithm_of(call.kind).empty()) return false;
   const size_t bytes = call.count * element_bytes(call);
@@ -47,7 +48,7 @@ void Communicator::begin_by_shared_memory(Operation& operation, const Request& r
   Work work;
   work.input = request.input;
   work.output = request.output;
-  find_regions(work);
+  if (!request.on_device) find_regions(work);
   call.input_region = work.input_region;
   call.output_region = work.output_region;
   if (meaning(request.call.kind).reduces) set_reduction(work, request);

@@ -51,6 +51,8 @@ bool tells_of(const std::string& sentence, const JoiningFault& fault) {
   const auto says = [&](std::string_view text) { return sentence.find(text) != sentence.npos; };
   // Where to meet is rank 0's to say.
   if (fault.rank == 0 && says("meet")) return true;
+  // Two that are rank 0 hold two meeting places, and at each those are missed who came to the other.
+  if (fault.rank == 0 && fault.kind == Kind::twice && says("did not join")) return true;
   if (fault.kind == Kind::other_version && says("protocol version")) return true;
   if (fault.kind == Kind::other_key && says("another job")) return true;
   if (fault.kind == Kind::descriptors && says("descriptor")) return true;
@@ -76,6 +78,10 @@ std::string wrong_with(const JoiningEnding& ending, const JoiningCaller& caller)
       return fmt::format("{} blames an innocent: {}", who, sentence);
   if (caller.verdict && caller.verdict->rank >= 0 && !is_guilty(scene, caller.verdict->rank))
     return fmt::format("{} has a verdict on an innocent: {}", who, caller.verdict->sentence);
+  // Who comes when a failed job has gone finds nobody to ask.
+  if (std::ranges::find(caller.faults, Kind::late) != caller.faults.end() &&
+      caller.sentence.find("found no meeting place") != std::string::npos)
+    return "";
   // Who was told something wrong itself cannot know it.
   if (std::ranges::any_of(caller.faults, is_harmful)) return "";
   const auto told = [&](const JoiningFault& fault) { return is_harmful(fault.kind) && tells_of(caller.sentence, fault); };
