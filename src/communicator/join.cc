@@ -164,8 +164,8 @@ void Communicator::load_schedules() {
 void Communicator::agree_on(const CommunicatorOptions& options) {
   shared_path_bytes_min_ = environment_bytes("TUTTI_IN_PLACE_BYTES").value();
   const std::string settings =
-      fmt::format("algorithm=\"{}\" transport=\"{}\" channels={} determinism={} TUTTI_IN_PLACE_BYTES={}", options.algorithm,
-                  options.transports, options.channels, name(options.determinism), shared_path_bytes_min_);
+      fmt::format("algorithm=\"{}\" transport=\"{}\" channels={} TUTTI_IN_PLACE_BYTES={} determinism={}", options.algorithm,
+                  options.transports, options.channels, shared_path_bytes_min_, name(options.determinism));
   std::vector<std::string> schedules;
   std::string first;
   const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(settings + '\n' + identity(*options_.schedules)));
