@@ -239,8 +239,9 @@ TEST_F(SharedPaths, NobodyWritesIntoTheMemoryOfACallThatHasFailed) {
   const int rounds = test::sanitized ? 2 : 8;
   for (int round = 0; round < rounds; ++round) {
     RanksOptions options;
-    options.timeout_ms = 300;
-    int go_on[2];
+    options.timeout_ms = 1000;
+    int started[2], go_on[2];
+    ASSERT_EQ(::pipe(started), 0);
     ASSERT_EQ(::pipe(go_on), 0);
     test::Processes processes(2, options, [&](int rank, tuttiComm_t comm) {
       constexpr size_t bytes = size_t{8} << 20;
@@ -248,11 +249,15 @@ TEST_F(SharedPaths, NobodyWritesIntoTheMemoryOfACallThatHasFailed) {
       ASSERT_EQ(tuttiMemAlloc(&memory, bytes), tuttiSuccess);
       std::memset(memory, 0, bytes);
       tuttiResult_t result = tuttiSuccess;
-      while (result == tuttiSuccess) result = tuttiAllReduce(memory, memory, bytes / 4, tuttiFloat32, tuttiSum, comm, nullptr);
-      if (rank == 1) return;
+      const auto call = [&] { result = tuttiAllReduce(memory, memory, bytes / 4, tuttiFloat32, tuttiSum, comm, nullptr); };
+      for (int i = 0; i < 3; ++i) call();
+      EXPECT_EQ(result, tuttiSuccess) << tuttiGetLastError(comm);
       EXPECT_GT(direct_calls(comm), 0u);
-      std::memset(memory, 0x77, bytes);
       char told = 1;
+      if (rank == 0) ASSERT_EQ(::write(started[1], &told, 1), 1);
+      while (result == tuttiSuccess) call();
+      if (rank == 1) return;
+      std::memset(memory, 0x77, bytes);
       ASSERT_EQ(::write(go_on[1], &told, 1), 1);
       std::this_thread::sleep_for(std::chrono::milliseconds(150));  // the other goes on meanwhile
       const auto* const found = static_cast<const unsigned char*>(memory);
@@ -261,14 +266,15 @@ TEST_F(SharedPaths, NobodyWritesIntoTheMemoryOfACallThatHasFailed) {
       EXPECT_EQ(changed, 0u) << "of " << bytes << " bytes";
       EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess) << tuttiGetLastError(nullptr);
     });
-    std::this_thread::sleep_for(std::chrono::microseconds(150'000 + round * 1373));
-    ::kill(processes.pid(1), SIGSTOP);
+    for (const int fd : {started[1], go_on[1]}) ::close(fd);  // where a process ends early, nothing comes
     char told = 0;
+    ASSERT_EQ(::read(started[0], &told, 1), 1);
+    std::this_thread::sleep_for(std::chrono::microseconds(20'000 + round * 1373));
+    ::kill(processes.pid(1), SIGSTOP);
     ASSERT_EQ(::read(go_on[0], &told, 1), 1);
     ::kill(processes.pid(1), SIGCONT);
     EXPECT_EQ(processes.wait(0), 0) << "round " << round;
-    ::close(go_on[0]);
-    ::close(go_on[1]);
+    for (const int fd : {started[0], go_on[0]}) ::close(fd);
   }
 }
 
