@@ -63,7 +63,7 @@ TEST(Options, NamesWhatIsWrong) {
       {{"all_reduce", "-i", "8", "-f", "2"}, "-i 8: sizes grow"},
       {{"all_reduce", "-d", "float31"}, "-d float31: none of int8, uint8"},
       {{"all_reduce", "-o", "mul"}, "-o mul: none of sum, prod"},
-      {{"all_reduce", "-g", "2"}, "-g 2: buffers are in host memory"},
+      {{"all_reduce", "-g", "2"}, "-g 2: use -t for several ranks in a process"},
       {{"all_reduce", "-G", "3"}, "-G 3: "},
       {{"all_reduce", "-t", "0"}, "-t 0: must be"},
       {{"all_reduce", "--sizes", "8,,9"}, "--sizes : not a size"},
