@@ -317,7 +317,7 @@ ssize_t SimulatedProcess::send(int fd, const std::byte* data, size_t bytes) noex
   socket->on_the_way_bytes += taken;
   ++messages_sent_;
   auto chunk = std::make_shared<std::vector<std::byte>>(data, data + taken);
-  world_.carry(socket, [this, chunk, from = std::weak_ptr<Socket>(socket)](const SocketRef& to) {
+  world_.carry(socket, [chunk, from = std::weak_ptr<Socket>(socket)](const SocketRef& to) {
     if (to->reset) return;
     if (to->closed) {
       if (const SocketRef sender = from.lock()) sender->reset = true, sender->owner->changed(sender);

@@ -233,7 +233,7 @@ TEST_P(DeviceStreams, OwnBlocksOfUnevenFormsMayEndWithTheirAllocation) {
 
 // What was looked up once is not looked up again where the buffers are the same.
 TEST_P(DeviceStreams, SmallCallsOnTheSameHostBuffersAreLookedUpOnce) {
-  test::run_threads(2, options(), [this](int rank, tuttiComm_t comm) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
     float mine[4], other[4];
     const auto all_reduce = [&](float* values) {
       std::fill_n(values, 4, float(rank + 1));

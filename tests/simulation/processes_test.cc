@@ -48,7 +48,7 @@ class SimulatedProcesses : public testing::Test {
       int error = 0;
       at_to(accept_connection(listener, &error));
     });
-    from.start([this, &from, &to, at_from] {
+    from.start([&from, &to, at_from] {
       from.sleep_until(ns_per_ms);
       JobId::Address address = to.addresses()[0];
       address.port = 400;
