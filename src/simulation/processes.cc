@@ -14,8 +14,6 @@ namespace {
 
 constexpr TimeNs never = std::numeric_limits<TimeNs>::max();
 constexpr uint16_t first_port = 30000;
-// Who has waited for less than this when a condition comes is who may miss it.
-constexpr TimeNs just_begun_ns = 50 * ns_per_us;
 
 // Looks at descriptors without waiting that take a turn's time.
 constexpr uint32_t looks_per_turn = 100;
