@@ -45,6 +45,7 @@ void Communicator::begin_by_shared_memory(Operation& operation, const Request& r
   call.input = request.input;
   call.output = request.output;
   call.in_place = request.in_place;
+  call.on_device = request.on_device;
   Work work;
   work.input = request.input;
   work.output = request.output;

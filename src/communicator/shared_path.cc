@@ -146,6 +146,7 @@ SharedCard SharedPath::own_card() const {
   const Meaning& kind = meaning(call_.call.kind);
   const bool is_root = int(call_.call.root) == rank_;
   card.in_place = call_.in_place && kind.input_of(is_root) != Part::none && kind.output_of(is_root) != Part::none;
+  card.on_device = call_.on_device;
   const auto in_reach = [&](const std::byte* data, const LentRegion* region, bool input) {
     if (data == nullptr || region == nullptr || !region->holds(data, extent(rank_, card.in_place, input))) return false;
     return std::all_of(peers_.begin(), peers_.end(), [&](Endpoint* peer) { return peer == nullptr || peer->tell(*region); });
@@ -164,6 +165,7 @@ SharedCard SharedPath::own_card() const {
 // From what all ranks said, so all choose alike: an even plan, else one that asks less of the buffers.
 SharedPath::Sharing SharedPath::choose_plan() {
   Sharing best = Sharing::none;
+  if (std::any_of(cards_.begin(), cards_.end(), [](const SharedCard& card) { return card.on_device != 0; })) return best;
   for (const LinkedPlan& plan : linked()) {
     const Sharing how = sharing(plan);
     if (how == Sharing::none || best == Sharing::even) continue;

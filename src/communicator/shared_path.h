@@ -34,6 +34,7 @@ struct SharedCard {
   uint8_t input_in_reach = 0, output_in_reach = 0;
   uint8_t output_writable = 0;  // by others, too
   uint8_t in_place = 0;
+  uint8_t on_device = 0;  // they are none of the host's: it may neither read nor write them
 };
 
 // One call as the path needs it; the buffers as Request's.
@@ -42,6 +43,7 @@ struct SharedCall {
   const std::byte* input = nullptr;  // null: the rank has none
   std::byte* output = nullptr;
   bool in_place = false;
+  bool on_device = false;  // the host may not touch them
   const LentRegion* input_region = nullptr;  // where they lie; null: not in memory that peers reach
   const LentRegion* output_region = nullptr;
   uint32_t divisor = 0;
