@@ -3,16 +3,13 @@
 
 #include <fmt/format.h>
 
+#include "bootstrap/messages.h"
 #include "bootstrap/wire.h"
 
 namespace tutti {
 
 Bytes to_bytes(const Verdict& verdict) {
-  ByteWriter writer;
-  writer.u32(uint32_t(verdict.code));
-  writer.u32(uint32_t(verdict.rank));
-  writer.text(verdict.sentence);
-  return writer.take();
+  return encode(Failure{verdict.code, verdict.rank, verdict.sentence});
 }
 
 Verdict verdict_from(std::span<const std::byte> bytes) {

@@ -58,15 +58,10 @@ Error descriptor_error(const std::string& what, int error_number) {
                       error_number);
 }
 
-Fd listen_everywhere(uint16_t port, bool* in_use, System* system) {
-  int error = 0;
-  if (system != nullptr) {
-    Fd fd(system->listen(port), system);
-    if (fd.valid()) return fd;
-    error = errno;
-  }
+namespace {
+
+Fd listen_on_machine(uint16_t port, int& error) {
   for (const int family : {AF_INET6, AF_INET}) {
-    if (system != nullptr) break;
     Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!fd.valid()) {
       error = errno;
@@ -77,6 +72,21 @@ Fd listen_everywhere(uint16_t port, bool* in_use, System* system) {
     if (error == 0) return fd;
     if (error == EADDRINUSE || error == EACCES) break;
   }
+  return Fd();
+}
+
+Fd listen_on_simulated(uint16_t port, int& error, System& system) {
+  Fd fd(system.listen(port), &system);
+  if (!fd.valid()) error = errno;
+  return fd;
+}
+
+}  // namespace
+
+Fd listen_everywhere(uint16_t port, bool* in_use, System* system) {
+  int error = 0;
+  if (Fd fd = system == nullptr ? listen_on_machine(port, error) : listen_on_simulated(port, error, *system); fd.valid())
+    return fd;
   if ((error == EADDRINUSE || error == EACCES) && in_use != nullptr) {
     *in_use = true;
     return Fd();

@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-void check(Outcome outcome) {
+void check(const Outcome& outcome) {
   if (!outcome.ok()) throw Error(outcome.code, outcome.sentence);
 }
 

@@ -22,7 +22,7 @@ constexpr size_t two_shot_bytes_min = size_t{128} << 10;
 // Memory of other processes that is kept mapped.
 constexpr size_t imports_max = 256;
 
-void check(Outcome outcome) {
+void check(const Outcome& outcome) {
   if (!outcome.ok()) throw Error(outcome.code, outcome.sentence);
 }
 

@@ -10,7 +10,7 @@ namespace tutti {
 
 inline constexpr uint32_t kernel_threads = 256;
 
-// A kernel as the CUDA runtime knows it: the address of its stub on the host. Null: there is none.
+// A kernel as the CUDA runtime knows it: by the address of a function of the host that stands for it. Null: there is none.
 struct Kernel {
   const void* function = nullptr;
   uint32_t unrolled = 1;

@@ -38,7 +38,7 @@ Outcome guarded(Body body) noexcept {
   }
 }
 
-void raise(Outcome outcome) {
+void raise(const Outcome& outcome) {
   if (outcome.code != Code::success) throw Error(outcome.code, outcome.sentence);
 }
 
