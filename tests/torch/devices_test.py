@@ -25,7 +25,7 @@ def live_again(module):
     folder = tempfile.TemporaryDirectory()
     library = pathlib.Path(folder.name, "libtutti.so.0")
     library.symlink_to(os.path.realpath(tutti.library()))
-    pathlib.Path(folder.name, "libtutti_cuda.so").symlink_to(module)
+    pathlib.Path(folder.name, "libtutti_cuda.so").symlink_to(os.path.realpath(module))
     environment = {**os.environ, "LD_PRELOAD": str(library), "TUTTI_DEVICE": "cuda"}
     return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
 
