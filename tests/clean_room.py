@@ -17,7 +17,9 @@ SUITE = "bookworm"
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 # How apt and pip reach their registries from here; the same way leads there from inside.
 REGISTRY_FILES = ("etc/apt/sources.list", "etc/apt/sources.list.d", "etc/apt/apt.conf.d", "etc/apt/trusted.gpg.d",
-                  "etc/apt/auth.conf", "etc/apt/auth.conf.d", "etc/resolv.conf", "etc/hosts", "etc/pip.conf")
+                  "etc/apt/auth.conf", "etc/apt/auth.conf.d", "etc/resolv.conf", "etc/hosts", "etc/pip.conf",
+                  "usr/local/share/ca-certificates")
+REGISTRY_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT", "PIP_DEFAULT_TIMEOUT")
 
 
 def say(text):
@@ -52,12 +54,13 @@ def prepare(room):
         elif source.is_file():
             target.unlink(missing_ok=True)
             shutil.copy(source, target)
+    run("chroot", room, "update-ca-certificates", stdout=subprocess.DEVNULL)  # and those that this machine trusts besides
     run("git", "clone", "-q", "--no-hardlinks", SOURCE, room / "tutti")
 
 
 def environment_inside():
-    kept = {name: value for name, value in os.environ.items()
-            if name.lower().endswith("_proxy") or name in ("TUTTI_TEST_JOBS", "CCACHE_NOHASHDIR", "TERM")}
+    names = {*REGISTRY_VARIABLES, "TUTTI_TEST_JOBS", "CCACHE_NOHASHDIR", "TERM"}
+    kept = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy") or name in names}
     return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", **kept}
 
 
