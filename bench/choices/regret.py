@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """How much slower the algorithm that Tutti chooses is than the fastest that it has, by trying all of them.
 
-For every collective, size and number of ranks, each algorithm is forced in turn (TUTTI_ALGO), round after round, so that
-a change of the machine's mood meets all of them. Each round measures calls that follow each other and may overlap, as
-nccl-tests does, and calls apart, as OSU's benchmarks do; an algorithm's time is the mean of both, each its least over
-rounds: a chain hands on many small messages fast, and one of them slowly. Which algorithm is the fastest is found in every
-other round, and how much faster it is than the chosen one in the rounds between: of ten that take equally long, one is
-always lucky, and luck is no speed. Both halves take their turn at finding, and the regret of a choice is the mean of both
-halves' time of the chosen / time of the fastest - 1. Ranks are processes here (--over shm or tcp), or each on a host of its
-own: a network namespace whose way out is limited (--over hosts --rate 1gbit). Prints a Markdown table and a summary."""
+For every collective, size and number of ranks, each algorithm is asked for by name. One run of tutti-perf measures all of
+them in turns of some 20 ms each, so that they share the machine's moods, and an algorithm's time is told as its ratio to
+the chosen one's in the same turn: the median of all turns. Measured are calls that follow each other and may overlap, as
+in nccl-tests, and calls apart, as in OSU's benchmarks, and the cost is the sum of both: a chain hands on many small
+messages fast, and one of them slowly. Which algorithm is the fastest is found in every other turn, and how much faster it
+is than the chosen one in the turns between: of ten that take equally long, one is always lucky, and luck is no speed.
+Both halves take their turn at finding, and the regret of a choice is the mean of both halves' cost of the chosen / cost of
+the fastest - 1. Ranks are processes here (--over shm or tcp), or each on a host of its own: a network namespace whose way
+out is limited (--over hosts --rate 1gbit). Prints a Markdown table and a summary."""
 import argparse
 import datetime
 import json
@@ -37,12 +38,12 @@ def parse_arguments():
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--collectives", default="", help="comma list; all that have a choice where empty")
     parser.add_argument("--sizes", default="8,512,8K,64K,512K,4M,32M")
-    parser.add_argument("--rounds", type=int, default=6, help="an even number")
+    parser.add_argument("--turns", type=int, default=12, help="of each algorithm; an even number")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that one run may take")
     parser.add_argument("--json", type=pathlib.Path, help="write all times")
     options = parser.parse_args()
-    if options.rounds < 2 or options.rounds % 2 != 0:
-        parser.error(f"--rounds {options.rounds}: must be even, and at least 2")
+    if options.turns < 2 or options.turns % 2 != 0:
+        parser.error(f"--turns {options.turns}: must be even, and at least 2")
     return options
 
 
@@ -74,14 +75,10 @@ def schedules(build, collective, algorithms, ranks, hosts, pipeline):
 
 
 class Runner:
-    """Runs tutti-perf once for all sizes; where is a Hosts, or None for this host."""
+    """Runs tutti-perf, once for all sizes and algorithms; where is a Hosts, or None for this host."""
 
     def __init__(self, options, ranks, where):
         self.options, self.ranks, self.where = options, ranks, where
-
-    def command(self, collective, file):
-        return [str(self.options.build / "bench/perf/tutti-perf"), NAMES_OF_PERF.get(collective, collective),
-                "--sizes", self.options.sizes, "-c", "0", "--json", str(file)]
 
     def start_on_hosts(self, command, environment):
         common = {**environment, "WORLD_SIZE": str(self.ranks), "MASTER_ADDR": self.where.address(0),
@@ -89,14 +86,13 @@ class Runner:
         return [self.where.start(rank, command, env={**common, "RANK": str(rank)}, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, text=True) for rank in range(self.ranks)]
 
-    def times(self, collective, algorithm, apart=False):
-        """{size in bytes: (algorithm that ran, µs)}; algorithm None: the library's own choice."""
+    def rows(self, collective, *more):
+        """What tutti-perf writes of each case: size by size, and of each the algorithms in their order."""
         environment = {**os.environ, "TUTTI_TRANSPORT": "tcp" if self.options.over != "shm" else "shm"}
-        if algorithm is not None:
-            environment["TUTTI_ALGO"] = algorithm
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "times.json")
-            command = self.command(collective, file) + (["--apart"] if apart else [])
+            command = [str(self.options.build / "bench/perf/tutti-perf"), NAMES_OF_PERF.get(collective, collective),
+                       "--sizes", self.options.sizes, "-c", "0", "--json", str(file), *more]
             if self.where is None:
                 command += ["--local", str(self.ranks), "--bind"]
                 processes = [subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL,
@@ -106,46 +102,55 @@ class Runner:
             for process in processes:
                 _, said = process.communicate(timeout=self.options.timeout)
                 if process.returncode != 0:
-                    sys.exit(f"regret: {collective} by {algorithm} failed:\n{said}")
-            rows = json.loads(file.read_text())["rows"]
-        return {row["size_bytes"]: (row["algorithm"], row["out_of_place"]["time_us"]) for row in rows}
+                    sys.exit(f"regret: {collective} failed:\n{said}")
+            return json.loads(file.read_text())["rows"]
+
+    def choices(self, collective):
+        """{size in bytes: the library's own algorithm}"""
+        return {row["size_bytes"]: row["algorithm"] for row in self.rows(collective, "-n", "1")}
+
+    def times(self, collective, algorithms):
+        """{size: {algorithm: (µs of each turn of calls that follow each other, of calls apart)}}"""
+        asked = ["--algorithms", ",".join(algorithms), "--turns", str(self.options.turns)]
+        both = [self.rows(collective, *asked), self.rows(collective, *asked, "--apart")]
+        found = {}
+        for i, pair in enumerate(zip(*both)):
+            if pair[0]["algorithm"] == algorithms[i % len(algorithms)]:  # not where another had to stand in for it
+                found.setdefault(pair[0]["size_bytes"], {})[pair[0]["algorithm"]] = \
+                    tuple(row["out_of_place"]["turns_us"] for row in pair)
+        return found
 
 
-def least_of(rounds, groups):
-    """{algorithm: µs}: the mean of both ways to call, of the least over these rounds. rounds: a slice; groups: {algorithm:
-    the times, following and apart, of each that is the same schedule}."""
-    return {name: statistics.mean(min(time for twin in twins for time in twin[way][rounds]) for way in (0, 1))
-            for name, twins in groups.items()}
+def costs(turns, times, twins, chosen):
+    """{algorithm: µs}: the sum of both ways to call. turns: which; twins: {algorithm: those that are the same schedule}."""
+    sums = dict.fromkeys(twins, 0.0)
+    for way in (0, 1):
+        base = times[chosen][way]
+        for name, group in twins.items():
+            ratios = [times[twin][way][turn] / base[turn] for twin in group for turn in turns]
+            sums[name] += statistics.median(base) * statistics.median(ratios)
+    return sums
 
 
-def judge(groups, chosen):
-    """(fastest over all rounds, its and the chosen one's least over all rounds, regret)"""
-    halves = least_of(slice(0, None, 2), groups), least_of(slice(1, None, 2), groups)
-    regrets = [judging[chosen] / judging[min(finding, key=finding.get)] - 1 for finding, judging in (halves, halves[::-1])]
-    least = least_of(slice(None), groups)
-    return min(least, key=least.get), least, statistics.mean(regrets)
+def judge(count, times, twins, chosen):
+    """(costs over all turns, regret)"""
+    even, odd = (costs(range(first, count, 2), times, twins, chosen) for first in (0, 1))
+    regrets = [judging[chosen] / judging[min(finding, key=finding.get)] - 1 for finding, judging in ((even, odd), (odd, even))]
+    return costs(range(count), times, twins, chosen), statistics.mean(regrets)
 
 
 def measure(runner, collective, algorithms):
-    """[{size, chosen, fastest, regret, times_us: {algorithm: µs}, rounds_us: {algorithm: (following, apart)}}]"""
-    chosen = {size: name for size, (name, _) in runner.times(collective, None).items()}
-    times = {size: {} for size in chosen}  # then by algorithm: those that follow each other, and those apart
-    for _ in range(runner.options.rounds):
-        for algorithm in algorithms:
-            for apart in (False, True):
-                for size, (ran, time_us) in runner.times(collective, algorithm, apart).items():
-                    if ran == algorithm:  # not where another had to stand in for it
-                        times[size].setdefault(algorithm, ([], []))[apart].append(time_us)
+    """[{size, chosen, fastest, regret, costs_us: {algorithm: µs}, turns_us: {algorithm: (following, apart)}}]"""
+    chosen = runner.choices(collective)
     whole, pieces = (schedules(runner.options.build, collective, algorithms, runner.ranks, runner.where is not None, pipeline)
                      for pipeline in (1, 4))
     results = []
-    for size, by_algorithm in times.items():
+    for size, times in runner.times(collective, algorithms).items():
         texts = whole if size < PIPELINED_FROM else pieces
-        groups = {name: [by_algorithm[other] for other in by_algorithm if texts[other] == texts[name]]
-                  for name in by_algorithm}
-        fastest, least, regret = judge(groups, chosen[size])
+        twins = {name: [other for other in times if texts[other] == texts[name]] for name in times}
+        cost, regret = judge(runner.options.turns, times, twins, chosen[size])
         results.append({"collective": collective, "ranks": runner.ranks, "size": size, "chosen": chosen[size],
-                        "fastest": fastest, "regret": regret, "times_us": least, "rounds_us": by_algorithm})
+                        "fastest": min(cost, key=cost.get), "regret": regret, "costs_us": cost, "turns_us": times})
     return results
 
 
@@ -159,12 +164,13 @@ def size_text(size):
 def print_table(results, options):
     over = {"shm": "shared memory", "tcp": "TCP on the loopback interface",
             "hosts": f"TCP between hosts (network namespaces) limited to {options.rate}"}[options.over]
-    print(f"Over {over}, {datetime.date.today()}, least of {options.rounds} rounds, out of place, float32:\n")
+    print(f"Over {over}, {datetime.date.today()}, {options.turns} turns, out of place, float32; µs of a call that follows "
+          "another and of one apart, together:\n")
     print("| collective | ranks | size | chosen (µs) | fastest (µs) | regret |\n|---|---|---|---|---|---|")
     for r in results:
         chosen, fastest = r["chosen"], r["fastest"]
-        print(f"| {r['collective']} | {r['ranks']} | {size_text(r['size'])} | {chosen} ({r['times_us'][chosen]:.3g}) | "
-              f"{fastest} ({r['times_us'][fastest]:.3g}) | {100 * r['regret']:.0f} % |")
+        print(f"| {r['collective']} | {r['ranks']} | {size_text(r['size'])} | {chosen} ({r['costs_us'][chosen]:.3g}) | "
+              f"{fastest} ({r['costs_us'][fastest]:.3g}) | {100 * r['regret']:.0f} % |")
     regrets = [r["regret"] for r in results]
     print(f"\nRegret over {len(regrets)} choices: mean {100 * statistics.mean(regrets):.1f} %, "
           f"worst {100 * max(regrets):.0f} %")

@@ -49,6 +49,10 @@ class Library {
   // Around several calls that form one group.
   virtual void begin_group() { throw UsageError("-m: this library has no groups"); }
   virtual void end_group() {}
+  // Which algorithm the next calls are by: a name, or "" for the library's own choice. Collective.
+  virtual void use(const std::string& algorithm) {
+    if (!algorithm.empty()) throw UsageError("--algorithms: this library is not asked for one by name");
+  }
   // Waits for what is enqueued.
   virtual void synchronize() {}
 

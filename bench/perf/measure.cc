@@ -241,6 +241,7 @@ Result Measurement::measure_half(const Case& what, bool in_place, int& iteration
 Row Measurement::measure(const Case& what) {
   Row row;
   row.what = what;
+  library_.use(what.algorithm);
   row.algorithm = library_.algorithm(options_.operation, what);
   int unused = 0;
   const bool has_in_place = options_.operation != Operation::sendrecv && options_.operation != Operation::barrier;

@@ -88,6 +88,7 @@ struct Raw {
   std::string operation, min_bytes, max_bytes, step_bytes, factor, sizes, type = "float", op = "sum", root = "0";
   std::string iterations = "auto", parallel_init = "0", blocking = "0", average = "3", timeout = "0";
   std::string local_register = "0", determinism, warmup = "5", grouped = "1", checks = "1", threads = "1", local = "0";
+  std::string algorithms, turns = "1";
   std::array<std::string, refused_table.size()> refused;
   std::string device = "cpu";
   bool bind = false, line_exchange = false, stream = false, percentiles = false, apart = false, cold = false;
@@ -109,6 +110,9 @@ void declare(CLI::App& app, Raw& raw) {
                  "Operator: sum, prod, max, min, avg, band, … , maxloc; or all that the type has (sum)");
   app.add_option("-r,--root", raw.root, "Root of broadcast, reduce, gather and scatter, or all (0)");
   app.add_option("-c,--check", raw.checks, "Checked runs of each case; 0: none (1)");
+  app.add_option("--algorithms", raw.algorithms,
+                 "These algorithms in turn, separated by commas (tutti-schedule lists them), in place of the library's choice");
+  app.add_option("--turns", raw.turns, "How often each case is measured, algorithms taking turns; the least time is told (1)");
   app.add_option("-a,--average", raw.average, "Which rank's time: 0 rank 0, 1 mean, 2 min, 3 max (3)");
   app.add_option("-p,--parallel_init", raw.parallel_init, "0 or 1; the set-up is always parallel");
   app.add_option("-t,--nthreads", raw.threads, "Ranks as threads of each process (1)");
@@ -161,15 +165,21 @@ std::string names_of(std::span<const Row> table) {
   return names + "all";
 }
 
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
 void read_list(const Raw& raw, Options& options) {
   for (const auto& [option, text] : {std::pair{"-b", raw.min_bytes}, {"-e", raw.max_bytes}, {"-f", raw.factor},
                                      {"-i", raw.step_bytes}})
     if (!text.empty()) refuse(option, text, "--sizes names the sizes already");
-  for (size_t begin = 0; begin <= raw.sizes.size();) {
-    const size_t end = std::min(raw.sizes.find(',', begin), raw.sizes.size());
-    options.sizes.push_back(size("--sizes", raw.sizes.substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& word : words_of(raw.sizes)) options.sizes.push_back(size("--sizes", word));
   options.max_bytes = *std::max_element(options.sizes.begin(), options.sizes.end());
 }
 
@@ -217,6 +227,12 @@ Options understand(const Raw& raw) {
   if (raw.iterations != "auto") options.iterations = int(number("-n", raw.iterations, 1, 1'000'000'000));
   options.warmup = int(number("-w", raw.warmup, 0, 1'000'000));
   options.grouped = int(number("-m", raw.grouped, 1, 1024));
+  options.turns = int(number("--turns", raw.turns, 1, 1000));
+  if (!raw.algorithms.empty()) options.algorithms = words_of(raw.algorithms);
+  for (const std::string& algorithm : options.algorithms)
+    if (algorithm.empty() && !raw.algorithms.empty()) refuse("--algorithms", raw.algorithms, "a name is missing");
+  if (!raw.algorithms.empty() && options.operation == Operation::sendrecv)
+    refuse("--algorithms", raw.algorithms, "point to point has none");
   options.checks = int(number("-c", raw.checks, 0, 1'000'000));
   options.average = Average(number("-a", raw.average, 0, 3));
   number("-p", raw.parallel_init, 0, 1);
@@ -301,14 +317,23 @@ std::optional<Options> parse_options(int argc, const char* const* argv, std::str
 Collective collective_of(Operation operation) { return operation_collectives[size_t(operation)]; }
 
 std::vector<Case> make_cases(const Options& options, int ranks) {
-  if (options.operation == Operation::barrier) return {Case{}};
+  std::vector<Case> cases;
+  const auto add = [&](Case one) {
+    for (const std::string& algorithm : options.algorithms) {
+      one.algorithm = algorithm;
+      cases.push_back(one);
+    }
+  };
+  if (options.operation == Operation::barrier) {
+    add({});
+    return cases;
+  }
   const Meaning means = meaning(collective_of(options.operation));
   const bool reduces = means.reduces, rooted = means.rooted;
   if (rooted && options.root >= ranks)
     throw UsageError(fmt::format("-r {}: there are ranks 0 to {} only", options.root, ranks - 1));
   const bool even = means.blocks && !is_v_form(collective_of(options.operation));
   const size_t blocks = even ? size_t(ranks) : 1;
-  std::vector<Case> cases;
   for (const Type& type : options.types) {
     const std::vector<size_t> sizes = sizes_of(options, type.bytes);
     for (size_t o = 0; o < (reduces ? options.operators.size() : 1); ++o) {
@@ -319,7 +344,7 @@ std::vector<Case> make_cases(const Options& options, int ranks) {
           Case one{count * type.bytes * blocks, count, type, std::nullopt, -1};
           if (reduces) one.op = options.operators[o];
           if (rooted) one.root = options.root < 0 ? root : options.root;
-          cases.push_back(one);
+          add(one);
         }
     }
   }

@@ -64,9 +64,11 @@ struct Options {
   int warmup = 5;
   int grouped = 1;     // operations in one group, -m
   int checks = 1;      // checked runs for each case, 0: none
+  int turns = 1;       // times that each case is measured; the least time is told
   Average average = Average::max;
   std::vector<Type> types;
   std::vector<Operator> operators;
+  std::vector<std::string> algorithms{""};  // "": the library's own choice
   int root = 0;  // -1: all
   int threads = 1, local = 0;  // local 0: from the environment
   bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
@@ -97,9 +99,10 @@ struct Case {
   Type type{};
   std::optional<Operator> op;  // for reductions
   int root = -1;               // where there is one
+  std::string algorithm{};     // that is asked for; empty: the library's own choice
 };
 
-// In the order of the table. Throws UsageError (a root that no rank has).
+// In the order of the table: those that differ in nothing but the algorithm follow each other. Throws UsageError (a root that no rank has).
 std::vector<Case> make_cases(const Options& options, int ranks);
 
 }  // namespace tutti::perf

@@ -36,7 +36,8 @@ Platform& platform_of(const std::string& kind) {
   return *module->platform;
 }
 
-Rank::Rank(tuttiComm_t comm, bool with_stream, Device* device) : comm_(comm), device_(device) {
+Rank::Rank(tuttiComm_t comm, bool with_stream, Device* device, const tuttiConfig_t& settings)
+    : given_(comm), comm_(comm), settings_(settings), device_(device) {
   if (device_ != nullptr) {
     DeviceStream stream = nullptr;
     check(device_->create_stream(&stream));
@@ -49,7 +50,8 @@ Rank::Rank(tuttiComm_t comm, bool with_stream, Device* device) : comm_(comm), de
 
 Rank::~Rank() {
   if (device_ == nullptr) tuttiStreamDestroy(stream_);
-  tuttiCommDestroy(comm_);
+  for (const auto& [algorithm, comm] : by_algorithm_) tuttiCommDestroy(comm);
+  tuttiCommDestroy(given_);
   if (device_ == nullptr) return;
   (void)device_->destroy_stream(reinterpret_cast<DeviceStream>(stream_));
   for (const auto& [buffer, copy] : copies_) (void)device_->free(copy.there);
@@ -143,6 +145,20 @@ void Rank::call_v_form(Operation operation, const Case& what, const Place& place
   }
 }
 
+void Rank::use(const std::string& algorithm) {
+  if (algorithm.empty()) {
+    comm_ = given_;
+    return;
+  }
+  tuttiComm_t& held = by_algorithm_[algorithm];
+  if (held == nullptr) {
+    tuttiConfig_t settings = settings_;
+    settings.algorithm = algorithm.c_str();
+    check(tuttiCommDup(given_, &held, &settings), "tuttiCommDup", given_);
+  }
+  comm_ = held;
+}
+
 void Rank::begin_group() { check(tuttiGroupStart(), "tuttiGroupStart"); }
 
 void Rank::end_group() { check(tuttiGroupEnd(), "tuttiGroupEnd", comm_); }
@@ -158,18 +174,18 @@ void Rank::synchronize() {
   if (stream_ != nullptr) check(tuttiStreamSynchronize(stream_), "tuttiStreamSynchronize", comm_);
 }
 
-void Rank::barrier() { check(tuttiBarrier(comm_, nullptr), "tuttiBarrier", comm_); }
+void Rank::barrier() { check(tuttiBarrier(given_, nullptr), "tuttiBarrier", given_); }
 
 void Rank::even_barrier() {
   tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
   options.algorithm = "recursive_doubling";
-  check(tuttiBarrierWith(comm_, nullptr, &options), "tuttiBarrierWith", comm_);
+  check(tuttiBarrierWith(given_, nullptr, &options), "tuttiBarrierWith", given_);
 }
 
 void Rank::combine(std::vector<double>& values, Over over) {
   const tuttiRedOp_t op = over == Over::sum ? tuttiSum : over == Over::min ? tuttiMin : tuttiMax;
-  check(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, op, comm_, nullptr),
-        "tuttiAllReduce of the results", comm_);
+  check(tuttiAllReduce(values.data(), values.data(), values.size(), tuttiFloat64, op, given_, nullptr),
+        "tuttiAllReduce of the results", given_);
 }
 
 std::string Rank::algorithm(Operation operation, const Case& what) {
@@ -193,13 +209,16 @@ std::vector<std::string> Rank::gather(std::string_view mine) {
   for (int root = 0; root < ranks_; ++root) {
     std::array<char, 256> text{};
     if (root == rank_) std::copy_n(mine.begin(), std::min(mine.size(), text.size() - 1), text.begin());
-    check(tuttiBroadcast(text.data(), text.data(), text.size(), tuttiUint8, root, comm_, nullptr),
-          "tuttiBroadcast of the ranks' places", comm_);
+    check(tuttiBroadcast(text.data(), text.data(), text.size(), tuttiUint8, root, given_, nullptr),
+          "tuttiBroadcast of the ranks' places", given_);
     all.emplace_back(text.data());
   }
   return all;
 }
 
-void Rank::abort() noexcept { tuttiCommAbort(comm_); }
+void Rank::abort() noexcept {
+  for (const auto& [algorithm, comm] : by_algorithm_) tuttiCommAbort(comm);
+  tuttiCommAbort(given_);
+}
 
 }  // namespace tutti::perf

@@ -26,14 +26,17 @@ Platform& platform_of(const std::string& kind);
 // Owns a communicator and, where wanted, a stream of the host; or works on a device, with a stream there.
 class Rank final : public Library {
  public:
-  Rank(tuttiComm_t comm, bool with_stream, Device* device = nullptr);
+  // settings: the communicator's, for others like it.
+  Rank(tuttiComm_t comm, bool with_stream, Device* device = nullptr,
+       const tuttiConfig_t& settings = TUTTI_CONFIG_INITIALIZER);
   Rank(Rank&&) = delete;
   ~Rank() override;
 
-  tuttiComm_t comm() const { return comm_; }
+  tuttiComm_t comm() const { return given_; }
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
   void call(Operation operation, const Case& what, const Place& place) override;
+  void use(const std::string& algorithm) override;
   void begin_group() override;
   void end_group() override;
   void synchronize() override;
@@ -55,7 +58,10 @@ class Rank final : public Library {
  private:
   void call_v_form(Operation operation, const Case& what, const Place& place);
 
-  tuttiComm_t comm_ = nullptr;
+  tuttiComm_t given_ = nullptr;
+  tuttiComm_t comm_ = nullptr;  // what is measured: the same or one of these
+  std::map<std::string, tuttiComm_t> by_algorithm_;
+  tuttiConfig_t settings_;
   tuttiStream_t stream_ = nullptr;  // the host's or the device's
   Device* device_ = nullptr;
   struct Copy {

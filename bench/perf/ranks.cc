@@ -30,11 +30,7 @@ using Join = std::function<tuttiComm_t(int thread)>;
 
 // on_host: the rank's number among those of this host.
 tuttiConfig_t config_of(const Options& options, int on_host) {
-  tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
-  if (options.timeout_s > 0) config.timeout_ms = options.timeout_s * 1000;
-  config.determinism = options.determinism;
-  if (options.device != "cpu") config.device = on_host % platform_of(options.device).count();
-  return config;
+  return settings_of(options, options.device == "cpu" ? -1 : on_host % platform_of(options.device).count());
 }
 
 tuttiComm_t join_as(const Options& options, int ranks, const tuttiUniqueId& id, int rank) {

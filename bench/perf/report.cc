@@ -69,6 +69,7 @@ nlohmann::ordered_json half_json(const Options& options, const Result& result) {
     json["median_us"] = result.median_us;
     json["p99_us"] = result.p99_us;
   }
+  if (!result.turns_us.empty()) json["turns_us"] = result.turns_us;
   return json;
 }
 
@@ -94,6 +95,22 @@ size_t host_count(const Heading& heading) {
 }
 
 }  // namespace
+
+void Result::join(const Result& turn) {
+  if (!turn.present) return;
+  std::vector<double> times = turns_us.empty() && present ? std::vector{time_us} : std::move(turns_us);
+  times.push_back(turn.time_us);
+  const int64_t wrong_before = wrong;
+  if (!present || turn.time_us < time_us) *this = turn;
+  if (wrong_before >= 0) wrong = wrong_before + std::max<int64_t>(turn.wrong, 0);
+  turns_us = std::move(times);
+}
+
+void Row::join(const Row& turn) {
+  if (turn.out_of_place.present && turn.out_of_place.time_us < out_of_place.time_us) iterations = turn.iterations;
+  out_of_place.join(turn.out_of_place);
+  in_place.join(turn.in_place);
+}
 
 double bus_factor(Operation operation, int ranks) {
   if (operation == Operation::all_reduce) return 2.0 * (ranks - 1) / ranks;
@@ -182,7 +199,8 @@ std::string json_text(const Options& options, const Heading& heading, const std:
   json["line_exchange_ns"] = heading.line_exchange_ns;
   json["options"] = {{"warmup", options.warmup},   {"grouped", options.grouped},   {"checks", options.checks},
                      {"threads", options.threads}, {"stream", options.stream},     {"blocking", options.blocking},
-                     {"average", int(options.average)}};
+                     {"average", int(options.average)},
+                     {"turns", options.turns}};
   for (const RankPlace& place : heading.places)
     json["places"].push_back(
         {{"host", place.host}, {"pid", place.pid}, {"cores", place.cores}, {"transports", place.transports}});
@@ -223,6 +241,7 @@ std::string csv_text(const Options& options, const std::vector<Row>& rows) {
 
 std::string plot_text(const Options& options, const Heading& heading, const std::vector<Row>& rows) {
   const bool several = options.types.size() > 1 || options.operators.size() > 1 || options.root < 0;
+  const bool by_name = options.algorithms.size() > 1;
   std::vector<std::string> order;
   std::map<std::string, std::pair<plot::Series, plot::Series>> curves;  // bandwidth, time
   for (const Row& row : rows)
@@ -231,6 +250,7 @@ std::string plot_text(const Options& options, const Heading& heading, const std:
       std::string curve = result == &row.out_of_place ? "out of place" : "in place";
       if (several) curve = fmt::format("{} {}, {}", type_text(row.what), operator_text(row.what), curve);
       if (several && row.what.root >= 0) curve += fmt::format(", root {}", row.what.root);
+      if (by_name) curve = fmt::format("{}, {}", row.what.algorithm, curve);
       if (!curves.contains(curve)) order.push_back(curve);
       auto& [bandwidth, time] = curves[curve];
       bandwidth.points.emplace_back(double(row.what.bytes), result->bus_gbps);

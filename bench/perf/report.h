@@ -16,6 +16,10 @@ struct Result {
   double algorithm_gbps = 0, bus_gbps = 0;
   int64_t wrong = -1;      // elements, over all ranks and checked runs; -1: not checked
   double min_us = 0, median_us = 0, p99_us = 0;  // with --percentiles
+  std::vector<double> turns_us;                  // time_us of each turn; empty where there is one
+
+  // Takes what another turn measured: the faster one's figures, and what both found wrong.
+  void join(const Result& turn);
 };
 
 struct Row {
@@ -23,6 +27,8 @@ struct Row {
   std::string algorithm{"-"};
   int iterations = 0;
   Result out_of_place, in_place;
+
+  void join(const Row& turn);
 };
 
 struct RankPlace {

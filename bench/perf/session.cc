@@ -85,9 +85,13 @@ int measure_all(const Options& options, Rank& rank) {
   };
   show(heading_text(options, heading));
   std::vector<Row> rows;
-  for (const Case& what : cases) {
-    rows.push_back(measurement.measure(what));
-    show(row_text(options, rows.back()));
+  // Algorithms take turns, so that each meets what else happens on the machine.
+  for (size_t begin = 0; begin < cases.size(); begin += options.algorithms.size()) {
+    const std::span alike = std::span(cases).subspan(begin, options.algorithms.size());
+    for (const Case& what : alike) rows.push_back(measurement.measure(what));
+    for (int turn = 1; turn < options.turns; ++turn)
+      for (size_t i = 0; i < alike.size(); ++i) rows[begin + i].join(measurement.measure(alike[i]));
+    for (size_t i = 0; i < alike.size(); ++i) show(row_text(options, rows[begin + i]));
   }
   show(summary_text(rows));
   if (first) write_files(options, heading, rows);
@@ -96,14 +100,22 @@ int measure_all(const Options& options, Rank& rank) {
 
 }  // namespace
 
+tuttiConfig_t settings_of(const Options& options, int device) {
+  tuttiConfig_t settings = TUTTI_CONFIG_INITIALIZER;
+  if (options.timeout_s > 0) settings.timeout_ms = options.timeout_s * 1000;
+  settings.determinism = options.determinism;
+  settings.device = device;
+  return settings;
+}
+
 int run_session(const Options& options, tuttiComm_t comm) {
   Device* device = nullptr;
+  int number = -1;
   if (options.device != "cpu") {
-    int number = -1;
     check(tuttiCommDevice(comm, &number), "tuttiCommDevice", comm);
     device = &platform_of(options.device).device(number);
   }
-  Rank rank(comm, options.stream, device);
+  Rank rank(comm, options.stream, device, settings_of(options, number));
   try {
     return measure_all(options, rank);
   } catch (const LibraryError& error) {

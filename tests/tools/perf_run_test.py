@@ -55,6 +55,29 @@ class Ranks(PerfTest):
             self.passes(run(PERF, "all_reduce", "--local", 2, "--sizes", "8,300K", *SHORT, *device, TUTTI_DEVICE=devices), 2, 2)
         self.passes(run(RUN, "-n", 2, "--no-prefix", PERF, "all_reduce", "--sizes", "8", *SHORT, *device), 1, 2)
 
+    def test_by_algorithms_in_turns(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "rows.json")
+            got = run(PERF, "all_reduce", "--local", 3, "--sizes", "8,64K", "--algorithms", "ring,tree", "--turns", 4, "--json",
+                      file, "--plot", pathlib.Path(folder, "rows.svg"), *SHORT)
+            self.passes(got, 4, 3)
+            rows = json.loads(file.read_text())["rows"]
+            self.assertIn("tree, in place", pathlib.Path(folder, "rows.svg").read_text())
+        self.assertEqual([(row["size_bytes"], row["algorithm"]) for row in rows],
+                         [(8, "ring"), (8, "tree"), (65536, "ring"), (65536, "tree")])
+        for half in (row[name] for row in rows for name in ("out_of_place", "in_place")):
+            self.assertEqual(len(half["turns_us"]), 4)
+            self.assertEqual(half["time_us"], min(half["turns_us"]))
+            self.assertEqual(half["wrong"], 0)
+        self.passes(run(PERF, "barrier", "-t", 2, "--algorithms", "dissemination", *SHORT), 1, 2)
+
+    def test_algorithms_that_cannot_be_had(self):
+        self.assertEqual(run(PERF, "sendrecv", "-t", 2, "--algorithms", "ring").returncode, 2)
+        self.assertEqual(run(PERF, "all_reduce", "-t", 2, "--algorithms", "ring,").returncode, 2)
+        unknown = run(PERF, "all_reduce", "-t", 2, "--sizes", "8", "--algorithms", "abacus")
+        self.assertEqual(unknown.returncode, 3)
+        self.assertIn('"abacus"', unknown.stderr)
+
     def test_devices_that_cannot_be_had(self):
         none = run(PERF, "all_reduce", "--device", "cuda", TUTTI_DEVICE="none")
         self.assertEqual(none.returncode, 3)
