@@ -121,7 +121,8 @@ constexpr uint64_t pack(const Call& call) {
 }
 
 // With terms: kind 5 bits, the mark 5, operator 4, type 5, determinism 2, algorithm 6, whether there are several inputs
-// 1, then what there is of root 16, inputs 12, element size 13; the rest, from 7 to 36 bits, is the count's.
+// 1, then what there is of root 16, and inputs 12 or element size 13 (no opaque type has several inputs); the rest, from
+// 7 to 36 bits, is the count's.
 constexpr uint64_t pack(const Call& call, const Terms& terms) {
   if (terms == Terms{}) return pack(call);
   SignatureBits to;
@@ -134,7 +135,7 @@ constexpr uint64_t pack(const Call& call, const Terms& terms) {
   to.put(terms.inputs != 1, 1);
   if (has_root(call.kind)) to.put(call.root, 16);
   if (terms.inputs != 1) to.put(terms.inputs, 12);
-  if (call.type == DataType::opaque) to.put(call.opaque_bytes, 13);
+  else if (call.type == DataType::opaque) to.put(call.opaque_bytes, 13);
   to.put(call.count, to.left());
   return to.bits;
 }
@@ -158,7 +159,7 @@ constexpr CallWithTerms unpack_with_terms(uint64_t signature) {
     const bool several = from.take(1) != 0;
     if (has_root(call.kind)) call.root = uint32_t(from.take(16));
     if (several) result.terms.inputs = uint16_t(from.take(12));
-    if (call.type == DataType::opaque) call.opaque_bytes = uint16_t(from.take(13));
+    else if (call.type == DataType::opaque) call.opaque_bytes = uint16_t(from.take(13));
     call.count = from.take(from.left());
     return result;
   }

@@ -144,6 +144,7 @@ class Device {
   }
 
   // A kernel of the caller's own. Errors: unsupported (all but simulated devices, whose kernels are the host's).
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): whoever runs it keeps it
   virtual Outcome run_on_host(DeviceStream, std::span<const DeviceExtent>, HostKernel) noexcept {
     return {Code::unsupported, "this device runs no functions of the host"};
   }

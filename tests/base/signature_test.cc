@@ -117,12 +117,12 @@ TEST(Signature, TermsReadAsTheirCallersWroteThem) {
 TEST(Signature, GarbageIsDescribedAndNotRead) {
   EXPECT_NE(describe(unpack(~uint64_t{0})).find("does not know"), std::string::npos);
   EXPECT_NE(describe_signature(~uint64_t{0}).find("does not know"), std::string::npos);
-  // A call that no rank makes, and whose parts need more bits than there are: a root, several inputs, opaque elements.
+  // A call that no rank makes: several inputs of opaque elements.
   constexpr uint64_t too_much = uint64_t(Collective::reduce) | signature_with_terms << 5 | ~uint64_t{0} << 27 |
                                 uint64_t(DataType::opaque) << 14;
   constexpr CallWithTerms read = unpack_with_terms(too_much);  // by the compiler, which refuses what is not defined
   EXPECT_EQ(read.call.type, DataType::opaque);
-  EXPECT_EQ(read.call.count, 0u);
+  EXPECT_EQ(read.call.opaque_bytes, 0u);
 }
 
 }  // namespace
