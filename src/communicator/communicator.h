@@ -306,7 +306,7 @@ class Communicator {
   std::string device_card() const;
   void make_peer_path(const std::vector<std::string>& cards);
   bool begin_by_peers(Operation& operation, const Request& request);
-  void make_shared_path();
+  void make_shared_path(const Host& host);
   bool goes_by_shared_memory(const Request& request);
   void begin_by_shared_memory(Operation& operation, const Request& request);
   void begin_planned(Operation& operation, const Request& asked, bool recorded = false);
