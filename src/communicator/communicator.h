@@ -352,6 +352,7 @@ class Communicator {
   std::unique_ptr<SharedPath> shared_path_;
   const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
   size_t shared_path_bytes_min_ = ~size_t{0};
+  bool crowded_ = false;  // some core has several ranks; the same on all
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

@@ -10,16 +10,19 @@ namespace tutti {
 namespace {
 
 // From how many times TUTTI_IN_PLACE_BYTES on a call of that kind is faster than by messages, whose data are read where they
-// lie as well (measured: docs/performance.md). Of an all_gather each rank copies as much in either way.
-constexpr size_t least_factor(Collective kind) {
+// lie as well (measured: docs/performance.md). The cards and the meeting at the end cost more where ranks wait for each
+// other's core. Of an all_gather each rank copies as much in either way.
+constexpr size_t least_factor(Collective kind, bool crowded) {
   switch (kind) {
-    case Collective::gather:
-    case Collective::scatter: return 16;
+    case Collective::broadcast: return crowded ? 4 : 1;
+    case Collective::reduce: return crowded ? 8 : 1;
+    case Collective::gather: return 16;
+    case Collective::scatter: return crowded ? 64 : 16;
     case Collective::all_gather: return 512;
     default: return 1;
   }
 }
-// As the cards and the meeting at the end cost, which more ranks take longer for.
+// More ranks take longer for that, too.
 constexpr size_t ranks_per_factor = 4;
 // Where nobody says how large the last cache is.
 constexpr size_t cache_bytes_assumed = size_t{32} << 20;
@@ -43,7 +46,7 @@ bool Communicator::may_go_by_shared_memory(const Request& request) const noexcep
     return false;
   if (SharedPath::algorithm_of(call.kind).empty()) return false;
   const size_t bytes = call.count * element_bytes(call) * (meaning(call.kind).blocks ? size_t(size_) : 1);
-  const size_t least = shared_path_bytes_min_ * least_factor(call.kind);
+  const size_t least = shared_path_bytes_min_ * least_factor(call.kind, crowded_);
   return bytes >= least * std::max<size_t>(1, size_t(size_) / ranks_per_factor);
 }
 

@@ -26,8 +26,10 @@ constexpr size_t stretch_bytes = size_t{64} << 10;
 constexpr size_t stage_alignment = 64;
 // As much is done between two looks at the world outside.
 constexpr size_t bytes_between_looks = size_t{1} << 20;
+// Kinds, roots and choices of ranks in place whose plans are kept; then all are made again.
+constexpr size_t linked_kept_max = 64;
 // After so many refused calls in a row, one in so many tries again.
-constexpr uint32_t refused_max = 4, calls_between_tries = 16;
+constexpr uint32_t refused_max = 4, calls_between_tries = 64;
 
 LentPlace place_of(const std::byte* data, const LentRegion& region) {
   return {region.number, uint64_t(data - region.begin), data};
@@ -184,6 +186,7 @@ const std::vector<LinkedPlan>& SharedPath::linked() {
     mask |= uint32_t{in_place[size_t(r)]} << r;
   }
   const Collective kind = call_.call.kind;
+  if (linked_.size() >= linked_kept_max) linked_.clear();
   const auto [found, is_new] = linked_.try_emplace({kind, call_.call.root, mask});
   std::vector<LinkedPlan>& linked = found->second;
   if (!is_new) return linked;
@@ -197,10 +200,10 @@ const std::vector<LinkedPlan>& SharedPath::linked() {
     plans.push_back(lower(schedule, algorithm.shape(group), algorithm.name, in_place[size_t(r)]));
   }
   const std::span<const bool> all(in_place.data(), size_t(size_));
-  const Group group{.rank = 0, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
+  const Group first{.rank = 0, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
   // What the algorithm adds from the left gets the same bits here. Two operands have them in either order.
   const bool must_fold = meaning(kind).reduces && size_ > 2;
-  if (must_fold && !algorithm.claim(group).left_fold) return linked;
+  if (must_fold && !algorithm.claim(first).left_fold) return linked;
   for (const bool puts : {true, false}) {
     LinkedPlan plan;
     if (!link(kind, plans, int(call_.call.root), all, &plan, puts)) continue;

@@ -67,7 +67,7 @@ tuttiResult_t greatest(const float* input, float* output, tuttiComm_t comm, tutt
 
 class SharedCalls : public ::testing::Test {
  protected:
-  void SetUp() override { ::setenv("TUTTI_IN_PLACE_BYTES", "256", 1); }
+  void SetUp() override { ::setenv("TUTTI_IN_PLACE_BYTES", "64", 1); }
   void TearDown() override { ::unsetenv("TUTTI_IN_PLACE_BYTES"); }
 };
 

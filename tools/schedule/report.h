@@ -27,7 +27,8 @@ struct Report {
 };
 
 // Proves a row for n ranks: every root (0, 1, the middle and the last beyond 64 ranks), as schedules and as plans, in
-// place and not; up to 8 ranks, linked for ranks that reach each other's memory; pipeline 0: with 1, 2 and 5 chunks in flight; and, on one host, the bounds that it claims to reach.
+// place and not; up to 8 ranks, linked for ranks that reach each other's memory; pipeline 0: with 1, 2 and 5 chunks in
+// flight; and, on one host, the bounds that it claims to reach.
 // Throws Error(internal_error) with the first violation.
 Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& hosts, int pipeline);
 
