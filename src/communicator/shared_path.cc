@@ -12,6 +12,7 @@
 #include "communicator/c_api.h"
 #include "memory/memory_file.h"
 #include "memory/shared_memory.h"
+#include "schedule/check.h"
 #include "schedule/link_check.h"
 
 namespace tutti {
@@ -191,19 +192,15 @@ const std::vector<LinkedPlan>& SharedPath::linked() {
   std::vector<LinkedPlan>& linked = found->second;
   if (!is_new) return linked;
   const Algorithm& algorithm = *find_algorithm(kind, algorithm_of(kind));
+  Group group{.rank = 0, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
   std::vector<Plan> plans;
-  for (int r = 0; r < size_; ++r) {
-    const Group group{.rank = r, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
-    Schedule schedule;
-    Recorder recorder(schedule);
-    algorithm.record(recorder, group);
-    plans.push_back(lower(schedule, algorithm.shape(group), algorithm.name, in_place[size_t(r)]));
-  }
+  for (; group.rank < size_; ++group.rank)
+    plans.push_back(lower(record(algorithm, group), algorithm.shape(group), algorithm.name, in_place[size_t(group.rank)]));
+  group.rank = 0;
   const std::span<const bool> all(in_place.data(), size_t(size_));
-  const Group first{.rank = 0, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
   // What the algorithm adds from the left gets the same bits here. Two operands have them in either order.
   const bool must_fold = meaning(kind).reduces && size_ > 2;
-  if (must_fold && !algorithm.claim(first).left_fold) return linked;
+  if (must_fold && !algorithm.claim(group).left_fold) return linked;
   for (const bool puts : {true, false}) {
     LinkedPlan plan;
     if (!link(kind, plans, int(call_.call.root), all, &plan, puts)) continue;
