@@ -47,6 +47,18 @@ void put(const Vectors& v, int rank, size_t stage_bytes, bool in_place, Store st
   }
 }
 
+// The sum of a half goes from registers to both results.
+void put_directly(const Vectors& v, int rank, bool in_place, Store store) {
+  static const PutFunction put_sum = put_function(DataType::float32, ReduceOp::sum);
+  const size_t half = v.bytes() / 2, block = size_t{64} << 10;
+  for (size_t at = size_t(rank) * half; at < size_t(rank + 1) * half; at += block) {
+    const void* inputs[] = {v.input(0) + at, v.input(1) + at};
+    void* outputs[] = {(in_place ? v.input(0) : v.output(0)) + at, (in_place ? v.input(1) : v.output(1)) + at};
+    put_sum(outputs, 2, inputs, 2, floats(std::min(block, half)), 0, store);
+  }
+  stream_end();
+}
+
 // Each adds everything, for itself.
 void add_all(const Vectors& v, int rank, size_t block) {
   for (size_t at = 0; at < v.bytes(); at += block) {
@@ -73,6 +85,10 @@ void run(size_t bytes) {
     std::snprintf(name, sizeof name, "  in place, cached");
     time(name, [&](int r) { put(v, r, stage, true, Store::cached); });
   }
+  time("put from registers", [&](int r) { put_directly(v, r, false, Store::streaming); });
+  time("  in place", [&](int r) { put_directly(v, r, true, Store::streaming); });
+  time("  out of place, cached", [&](int r) { put_directly(v, r, false, Store::cached); });
+  time("  in place, cached", [&](int r) { put_directly(v, r, true, Store::cached); });
   time("each adds everything, out of place", [&](int r) { add_all(v, r, size_t{256} << 10); });
 }
 

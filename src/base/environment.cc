@@ -46,7 +46,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_IB_GID_INDEX", integer, "-1", "Index of the GID that every InfiniBand or RoCE port uses; -1: the first that works."},
     {"TUTTI_IB_HCA", text, "", "InfiniBand or RoCE devices that may be used, comma-separated, as mlx5_0 or mlx5_0:1 for a port; unset: all that connect."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
-    {"TUTTI_IN_PLACE_BYTES", bytes, "0", "From so many bytes on (all_gather and others of blocks: 16 times as many) calls go through memory of tuttiMemAlloc without a message where all ranks are of one host; 0: never. New, and not yet proven with buffers of devices beside it."},
+    {"TUTTI_IN_PLACE_BYTES", bytes, "64K", "From so many bytes on (for some kinds and numbers of ranks: a multiple, docs/memory.md) calls go through memory of tuttiMemAlloc without a message where all ranks are of one host; 0: never. The same on all ranks."},
     {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},
     {"TUTTI_LEND", flag, "1", "0: ranks of one host copy messages also out of memory of tuttiMemAlloc, and never read it in place."},
     {"TUTTI_LOG", text, "warn", "Least severe level that is logged: off, error, warn, info or debug."},

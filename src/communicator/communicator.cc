@@ -119,7 +119,8 @@ void Communicator::let_go() noexcept {
   by_peers_ = nullptr;
   if (by_shared_memory_ == nullptr) return;
   by_shared_memory_ = nullptr;
-  if (!shared_path_->let_go(std::min(timeout_ns_, stuck_peer_ns_max)))
+  const int gone = failure() == nullptr ? -1 : failure()->rank;
+  if (!shared_path_->let_go(std::min(timeout_ns_, stuck_peer_ns_max), gone))
     log_.error("a peer that does not run may still write to the buffers of a call that has failed");
 }
 

@@ -306,7 +306,7 @@ class Communicator {
   std::string device_card() const;
   void make_peer_path(const std::vector<std::string>& cards);
   bool begin_by_peers(Operation& operation, const Request& request);
-  void make_shared_path();
+  void make_shared_path(const Host& host);
   bool goes_by_shared_memory(const Request& request);
   void begin_by_shared_memory(Operation& operation, const Request& request);
   void begin_planned(Operation& operation, const Request& asked, bool recorded = false);
@@ -352,6 +352,7 @@ class Communicator {
   std::unique_ptr<SharedPath> shared_path_;
   const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
   size_t shared_path_bytes_min_ = ~size_t{0};
+  bool crowded_ = false;  // some core has several ranks; the same on all
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

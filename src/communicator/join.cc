@@ -286,9 +286,10 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   make_device_side();
   make_peer_path(devices);
   const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
-  if (one_host) make_shared_path();
+  if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
-  patience_ = patience_policy(contention_of(by_machine) > 1, spin_us ? *spin_us * ns_per_us : spin_ns_default);
+  crowded_ = contention_of(by_machine) > 1;
+  patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),
                         message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));
 }

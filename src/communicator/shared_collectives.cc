@@ -1,4 +1,6 @@
 // Operations of a communicator that go through the memory of all its ranks.
+#include <algorithm>
+
 #include "base/environment.h"
 #include "base/error.h"
 #include "communicator/communicator.h"
@@ -7,15 +9,33 @@
 namespace tutti {
 namespace {
 
-// Of blocks, smaller calls are as fast by messages, whose data are read where they lie as well: nothing is read twice.
-constexpr size_t blocks_factor = 16;
+// From how many times TUTTI_IN_PLACE_BYTES on a call of that kind is faster than by messages, whose data are read where they
+// lie as well (measured: docs/performance.md). The cards and the meeting at the end cost more where ranks wait for each
+// other's core. Of an all_gather each rank copies as much in either way.
+constexpr size_t least_factor(Collective kind, bool crowded) {
+  switch (kind) {
+    case Collective::broadcast: return crowded ? 4 : 1;
+    case Collective::reduce: return crowded ? 8 : 1;
+    case Collective::gather: return 16;
+    case Collective::scatter: return crowded ? 64 : 16;
+    case Collective::all_gather: return 512;
+    default: return 1;
+  }
+}
+// More ranks take longer for that, too.
+constexpr size_t ranks_per_factor = 4;
+// Where nobody says how large the last cache is.
+constexpr size_t cache_bytes_assumed = size_t{32} << 20;
 
 }  // namespace
 
 // All ranks are of one host, and more than one; every rank sees that alike.
-void Communicator::make_shared_path() {
+void Communicator::make_shared_path(const Host& host) {
   if (size_ < 2 || size_ > int(linked_ranks_max) || shared_path_bytes_min_ == 0) return;
-  shared_path_ = std::make_unique<SharedPath>(std::span(links_.endpoints).first(size_t(size_)), rank_);
+  size_t cache_bytes = 0;
+  for (const Cache& cache : host.caches) cache_bytes = std::max<size_t>(cache_bytes, cache.bytes);
+  if (cache_bytes == 0) cache_bytes = cache_bytes_assumed;
+  shared_path_ = std::make_unique<SharedPath>(std::span(links_.endpoints).first(size_t(size_)), rank_, cache_bytes);
 }
 
 // The same on all ranks: where a rank's buffers lie it tells the others, be it on a device.
@@ -25,9 +45,9 @@ bool Communicator::may_go_by_shared_memory(const Request& request) const noexcep
       !options_.algorithm.empty() || request.terms.inputs > 1 || adds_exactly(request))
     return false;
   if (SharedPath::algorithm_of(call.kind).empty()) return false;
-  const size_t bytes = call.count * element_bytes(call);
-  return meaning(call.kind).blocks ? bytes * size_t(size_) >= shared_path_bytes_min_ * blocks_factor
-                                   : bytes >= shared_path_bytes_min_;
+  const size_t bytes = call.count * element_bytes(call) * (meaning(call.kind).blocks ? size_t(size_) : 1);
+  const size_t least = shared_path_bytes_min_ * least_factor(call.kind, crowded_);
+  return bytes >= least * std::max<size_t>(1, size_t(size_) / ranks_per_factor);
 }
 
 // A sum's bits must not depend on where its buffers lie, so the call's own plan must add as the path does. Two operands

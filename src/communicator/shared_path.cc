@@ -12,11 +12,14 @@
 #include "communicator/c_api.h"
 #include "memory/memory_file.h"
 #include "memory/shared_memory.h"
+#include "schedule/check.h"
+#include "schedule/link_check.h"
 
 namespace tutti {
 namespace {
 
-// Results of several outputs are made here first, and stay in a near cache; of large calls, in longer stretches (measured).
+// Results of several outputs that no kernel stores at once are made here first, and stay in a near cache; of large calls, in
+// longer stretches (measured).
 constexpr size_t stage_bytes = size_t{64} << 10, small_stage_bytes = size_t{16} << 10;
 static_assert(small_stage_bytes >= opaque_bytes_max);
 // What is copied or added for one output alone is done in stretches of so many bytes.
@@ -24,10 +27,10 @@ constexpr size_t stretch_bytes = size_t{64} << 10;
 constexpr size_t stage_alignment = 64;
 // As much is done between two looks at the world outside.
 constexpr size_t bytes_between_looks = size_t{1} << 20;
-// As the engine's: outputs of so many bytes are stored past the caches.
-constexpr size_t streaming_bytes_min = size_t{8} << 20;
+// Kinds, roots and choices of ranks in place whose plans are kept; then all are made again.
+constexpr size_t linked_kept_max = 64;
 // After so many refused calls in a row, one in so many tries again.
-constexpr uint32_t refused_max = 4, calls_between_tries = 16;
+constexpr uint32_t refused_max = 4, calls_between_tries = 64;
 
 LentPlace place_of(const std::byte* data, const LentRegion& region) {
   return {region.number, uint64_t(data - region.begin), data};
@@ -39,8 +42,9 @@ bool is_input(const LinkedPlace& place) {
 
 }  // namespace
 
-SharedPath::SharedPath(std::span<Endpoint* const> peers, int rank)
+SharedPath::SharedPath(std::span<Endpoint* const> peers, int rank, size_t cache_bytes)
     : peers_(peers.begin(), peers.end()),
+      cache_bytes_(cache_bytes),
       rank_(rank),
       size_(int(peers.size())),
       cards_(peers.size()),
@@ -53,10 +57,8 @@ std::string_view SharedPath::algorithm_of(Collective collective) noexcept {
     case Collective::broadcast:
     case Collective::reduce:
     case Collective::all_gather:
-    case Collective::reduce_scatter:
     case Collective::gather:
-    case Collective::scatter:
-    case Collective::all_to_all: return "direct";
+    case Collective::scatter: return "direct";
     default: return "";
   }
 }
@@ -185,22 +187,25 @@ const std::vector<LinkedPlan>& SharedPath::linked() {
     mask |= uint32_t{in_place[size_t(r)]} << r;
   }
   const Collective kind = call_.call.kind;
+  if (linked_.size() >= linked_kept_max) linked_.clear();
   const auto [found, is_new] = linked_.try_emplace({kind, call_.call.root, mask});
   std::vector<LinkedPlan>& linked = found->second;
   if (!is_new) return linked;
   const Algorithm& algorithm = *find_algorithm(kind, algorithm_of(kind));
+  Group group{.rank = 0, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
   std::vector<Plan> plans;
-  for (int r = 0; r < size_; ++r) {
-    const Group group{.rank = r, .n = size_, .root = int(call_.call.root), .pipeline = 1, .host_of = {}};
-    Schedule schedule;
-    Recorder recorder(schedule);
-    algorithm.record(recorder, group);
-    plans.push_back(lower(schedule, algorithm.shape(group), algorithm.name, in_place[size_t(r)]));
-  }
+  for (; group.rank < size_; ++group.rank)
+    plans.push_back(lower(record(algorithm, group), algorithm.shape(group), algorithm.name, in_place[size_t(group.rank)]));
+  group.rank = 0;
   const std::span<const bool> all(in_place.data(), size_t(size_));
+  // What the algorithm adds from the left gets the same bits here. Two operands have them in either order.
+  const bool must_fold = meaning(kind).reduces && size_ > 2;
+  if (must_fold && !algorithm.claim(group).left_fold) return linked;
   for (const bool puts : {true, false}) {
     LinkedPlan plan;
-    if (link(kind, plans, int(call_.call.root), all, &plan, puts) && is_free_of_order(plan, all)) linked.push_back(plan);
+    if (!link(kind, plans, int(call_.call.root), all, &plan, puts)) continue;
+    const LinkedProof proof = check_linked(kind, plan, int(call_.call.root), all);
+    if (proof.violation.empty() && (!must_fold || proof.in_rank_order)) linked.push_back(plan);
   }
   return linked;
 }
@@ -248,9 +253,19 @@ bool SharedPath::resolve() {
   }
   const Meaning& kind = meaning(call_.call.kind);
   reduce_ = kind.reduces ? reduce_function(call_.call.type, call_.call.op) : nullptr;
-  const size_t total = call_.call.count * buffers_.element_bytes * (kind.blocks ? size_t(size_) : 1);
-  store_ = total >= streaming_bytes_min ? Store::streaming : Store::cached;
+  put_ = kind.reduces ? put_function(call_.call.type, call_.call.op) : nullptr;
+  store_ = touched_bytes() < cache_bytes_ ? Store::cached : Store::streaming;
   return true;
+}
+
+// Of all ranks' buffers.
+size_t SharedPath::touched_bytes() const noexcept {
+  size_t bytes = 0;
+  for (int r = 0; r < size_; ++r) {
+    const bool in_place = cards_[size_t(r)].in_place != 0;
+    bytes += extent(r, in_place, false) + (in_place ? 0 : extent(r, false, true));
+  }
+  return bytes;
 }
 
 // --- Work
@@ -292,7 +307,7 @@ bool SharedPath::work() {
   while (next_piece_ < pieces_.size() && left > 0) {
     const Piece& piece = pieces_[next_piece_];
     const size_t stage = store_ == Store::streaming ? stage_bytes : small_stage_bytes;
-    const size_t bytes = plan_->steps[piece.step].n_outputs > 1 ? stage : stretch_bytes;
+    const size_t bytes = plan_->steps[piece.step].n_outputs > 1 && put_ == nullptr ? stage : stretch_bytes;
     const size_t count = std::min(bytes / buffers_.element_bytes, piece.count - next_element_);
     do_piece(piece, piece.first + next_element_, count);
     next_element_ += count;
@@ -311,14 +326,14 @@ void SharedPath::do_piece(const Piece& piece, size_t first, size_t count) noexce
   const LinkedStep& step = plan_->steps[piece.step];
   const size_t at = first * buffers_.element_bytes, bytes = count * buffers_.element_bytes;
   std::array<const void*, linked_places_max> operands{};
-  std::array<std::byte*, linked_places_max> outputs{};
+  std::array<void*, linked_places_max> outputs{};
   for (uint32_t k = 0; k < step.n_operands; ++k) operands[k] = buffers_.at(*plan_, step, step.operands[k], piece.chunk) + at;
   for (uint32_t k = 0; k < step.n_outputs; ++k) outputs[k] = buffers_.at(*plan_, step, step.outputs[k], piece.chunk) + at;
-  const auto is_read = [&](const std::byte* output) {
+  const auto is_read = [&](const void* output) {
     return std::find(operands.begin(), operands.begin() + step.n_operands, output) != operands.begin() + step.n_operands;
   };
-  const auto how = [&](const std::byte* output) { return is_read(output) ? Store::cached : store_; };
-  const auto copy = [&](std::byte* output, const void* source) {
+  const auto how = [&](const void* output) { return is_read(output) ? Store::cached : store_; };
+  const auto copy = [&](void* output, const void* source) {
     if (how(output) == Store::streaming) stream_bytes_on(output, source, bytes);
     else copy_bytes(output, source, bytes, Store::cached);
   };
@@ -329,6 +344,11 @@ void SharedPath::do_piece(const Piece& piece, size_t first, size_t count) noexce
   }
   const uint32_t divisor = step.finish ? call_.divisor : 0;
   if (step.n_outputs == 1) return reduce_(outputs[0], operands.data(), step.n_operands, count, divisor, how(outputs[0]));
+  if (put_ != nullptr) {
+    const bool all_read = std::all_of(outputs.begin(), outputs.begin() + step.n_outputs, is_read);
+    return put_(outputs.data(), step.n_outputs, operands.data(), step.n_operands, count, divisor,
+                all_read ? Store::cached : store_);
+  }
   reduce_(stage_.get(), operands.data(), step.n_operands, count, divisor, Store::cached);
   for (uint32_t k = 0; k < step.n_outputs; ++k) copy(outputs[k], stage_.get());
 }
@@ -348,14 +368,16 @@ void SharedPath::leave_all(size_t beyond) noexcept {
     if (peers_[r] != nullptr) peers_[r]->leave();
 }
 
-bool SharedPath::let_go(TimeNs timeout_ns) noexcept {
+bool SharedPath::let_go(TimeNs timeout_ns, int gone) noexcept {
   if (phase_ == Phase::idle) return true;
   phase_ = Phase::idle;
   const auto is_in = [](Endpoint* peer) { return peer != nullptr && peer->is_entered(); };
   const TimeNs until = now_ns() + timeout_ns;
-  for (Endpoint* const peer : peers_)
+  for (int r = 0; r < size_; ++r) {
+    Endpoint* const peer = peers_[size_t(r)];
     // A thread of this process may be slow, but it cannot stop alone.
-    while (is_in(peer) && (peer->shares_process() || now_ns() < until)) ::sched_yield();
+    while (is_in(peer) && (peer->shares_process() || (r != gone && now_ns() < until))) ::sched_yield();
+  }
   if (std::none_of(peers_.begin(), peers_.end(), is_in) || mine_.output_writable == 0) return true;
   return process_memory().take_back(call_.output, extent(rank_, mine_.in_place != 0, false));
 }

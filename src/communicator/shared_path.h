@@ -59,10 +59,12 @@ class SharedPath {
   // The call goes the common way.
   using FallBack = std::function<void()>;
 
-  // peers[rank]; null for the rank itself. They outlive the path.
-  SharedPath(std::span<Endpoint* const> peers, int rank);
+  // peers[rank]; null for the rank itself. They outlive the path. cache_bytes: of the last cache, which the ranks share;
+  // where all that a call touches would not stay there, results are stored past it.
+  SharedPath(std::span<Endpoint* const> peers, int rank, size_t cache_bytes);
 
-  // The algorithm whose steps calls of a collective do; "": it is not served. Where sums depend on their order, a call's
+  // The algorithm whose steps calls of a collective do; "": it is not served, as all_to_all and reduce_scatter, where each
+  // rank reads as much in either way and nothing is gained. Where sums depend on their order, a call's
   // own algorithm must be that one, so that its bits do not depend on where its buffers lie.
   static std::string_view algorithm_of(Collective collective) noexcept;
   // Whether the next call of this kind and size tries it; asked once for each call. The same on all ranks: where calls
@@ -77,8 +79,8 @@ class SharedPath {
   // Another number once something has moved.
   uint64_t position() const noexcept { return position_; }
   // The call has failed, and this rank's memory is revoked: waits until no peer is in it. Where one stays there, as it was
-  // stopped or killed, the buffer becomes this process's alone. False: that could not be.
-  bool let_go(TimeNs timeout_ns) noexcept;
+  // stopped or killed, the buffer becomes this process's alone; `gone`, if any, is not waited for. False: that could not be.
+  bool let_go(TimeNs timeout_ns, int gone = -1) noexcept;
   // Calls that went this way so far.
   size_t direct_calls() const noexcept { return direct_calls_; }
 
@@ -105,8 +107,10 @@ class SharedPath {
   void leave_all(size_t beyond) noexcept;
   size_t bytes_of(Part part) const noexcept;
   size_t extent(int rank, bool in_place, bool input) const noexcept;
+  size_t touched_bytes() const noexcept;
 
   const std::vector<Endpoint*> peers_;
+  const size_t cache_bytes_;
   const int rank_, size_;
 
   Phase phase_ = Phase::idle;
@@ -115,11 +119,12 @@ class SharedPath {
   FallBack fall_back_;
   SharedCard mine_;
   std::vector<SharedCard> cards_;
-  // By kind, root and who is in place: all that are free of order.
+  // By kind, root and who is in place: all that are proven.
   std::map<std::tuple<Collective, uint32_t, uint32_t>, std::vector<LinkedPlan>> linked_;
   const LinkedPlan* plan_ = nullptr;
   LinkedBuffers buffers_{};
   ReduceFunction reduce_ = nullptr;
+  PutFunction put_ = nullptr;  // null: results of several outputs pass stage_
   Store store_ = Store::cached;
   std::vector<Piece> pieces_;
   size_t next_piece_ = 0, next_element_ = 0;

@@ -16,6 +16,10 @@ ReduceFunction logic_function(DataType type, ReduceOp op) noexcept;    // land a
 ReduceFunction complex_function(DataType type, ReduceOp op) noexcept;
 ReduceFunction pair_function(DataType type, ReduceOp op) noexcept;
 
+// Likewise for several outputs; null where the operator has none.
+PutFunction float_put(DataType type, ReduceOp op) noexcept;
+PutFunction float16_put(DataType type, ReduceOp op) noexcept;
+
 // Below this, streaming costs more than it saves, and a streaming call stores as usual.
 inline constexpr size_t streaming_bytes_min = 1024;
 

@@ -15,6 +15,10 @@ ReduceFunction float16_function_here(DataType type, ReduceOp op) {
   return type == DataType::bfloat16 ? function_for<Bfloat16Element>(op) : function_for<Float16Element>(op);
 }
 
+PutFunction float16_put_here(DataType type, ReduceOp op) {
+  return type == DataType::bfloat16 ? put_function_for<Bfloat16Element>(op) : put_function_for<Float16Element>(op);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti
 HWY_AFTER_NAMESPACE();
@@ -23,9 +27,11 @@ HWY_AFTER_NAMESPACE();
 namespace tutti {
 
 HWY_EXPORT(float16_function_here);
+HWY_EXPORT(float16_put_here);
 ReduceFunction float16_function(DataType type, ReduceOp op) noexcept {
   return HWY_DYNAMIC_DISPATCH(float16_function_here)(type, op);
 }
+PutFunction float16_put(DataType type, ReduceOp op) noexcept { return HWY_DYNAMIC_DISPATCH(float16_put_here)(type, op); }
 
 }  // namespace tutti
 #endif

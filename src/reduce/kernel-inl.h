@@ -305,6 +305,99 @@ HWY_NOINLINE void reduce(void* output, const void* const* inputs, int n_inputs, 
   fold_cached<Element, Op>(fold);
 }
 
+// --- Several outputs -------------------------------------------------------------------------------------------------
+
+constexpr int put_outputs_max = 8;
+
+// Four vectors a turn, as fold_fours, each to all outputs; returns the number of elements done. n and m > 0: so many
+// inputs and outputs.
+template <class Element, class Op, int n, int m, Store store, class D>
+HWY_INLINE size_t put_fours(D d, const Fold& fold, uint8_t* const* outputs, int n_outputs) {
+  const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes;
+  const int from_n = n > 0 ? n : fold.n_inputs, to_n = m > 0 ? m : n_outputs;
+  const uint8_t* from[n > 0 ? n : reduce_inputs_max];
+  uint8_t* to[m > 0 ? m : put_outputs_max];
+  for (int k = 0; k < from_n; ++k) from[k] = bytes_of(fold.inputs[k]);
+  for (int k = 0; k < to_n; ++k) to[k] = outputs[k];
+  size_t i = 0;
+  for (; i + 4 * lanes <= fold.count; i += 4 * lanes) {
+    const size_t at = i * Element::bytes;
+    auto v0 = Element::load(d, from[0] + at);
+    auto v1 = Element::load(d, from[0] + at + step);
+    auto v2 = Element::load(d, from[0] + at + 2 * step);
+    auto v3 = Element::load(d, from[0] + at + 3 * step);
+    for (int k = 1; k < from_n; ++k) {
+      v0 = Op::apply(d, v0, Element::load(d, from[k] + at));
+      v1 = Op::apply(d, v1, Element::load(d, from[k] + at + step));
+      v2 = Op::apply(d, v2, Element::load(d, from[k] + at + 2 * step));
+      v3 = Op::apply(d, v3, Element::load(d, from[k] + at + 3 * step));
+    }
+    for (int k = 0; k < to_n; ++k) {
+      put<Element, store>(d, v0, fold.divisor, to[k] + at);
+      put<Element, store>(d, v1, fold.divisor, to[k] + at + step);
+      put<Element, store>(d, v2, fold.divisor, to[k] + at + 2 * step);
+      put<Element, store>(d, v3, fold.divisor, to[k] + at + 3 * step);
+    }
+  }
+  return i;
+}
+
+template <class Element, class Op, Store store>
+HWY_INLINE size_t put_fours(const Fold& fold, uint8_t* const* outputs, int n_outputs) {
+  const hn::ScalableTag<typename Element::Lane> d;
+  if (fold.n_inputs == 2 && n_outputs == 2) return put_fours<Element, Op, 2, 2, store>(d, fold, outputs, n_outputs);
+  return put_fours<Element, Op, 0, 0, store>(d, fold, outputs, n_outputs);
+}
+
+// By way of a stage in the first cache: what is left of a count, and what cannot be streamed from registers.
+template <class Element, class Op>
+HWY_NOINLINE void put_staged(const Fold& fold, uint8_t* const* outputs, int n_outputs, Store store) {
+  alignas(cache_line_bytes) uint8_t stage[stage_bytes];
+  const void* inputs[reduce_inputs_max] = {};
+  constexpr size_t block = stage_bytes / Element::bytes;
+  for (size_t i = 0; i < fold.count; i += block) {
+    const size_t count = std::min(block, fold.count - i), at = i * Element::bytes;
+    for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + at;
+    fold_part<Element, Op>({stage, inputs, fold.n_inputs, count, fold.divisor});
+    for (int k = 0; k < n_outputs; ++k)
+      if (store == Store::streaming) stream_bytes(outputs[k] + at, stage, count * Element::bytes);
+      else std::memcpy(outputs[k] + at, stage, count * Element::bytes);
+  }
+}
+
+// A PutFunction.
+template <class Element, class Op>
+HWY_NOINLINE void put_everywhere(void* const* outputs, int n_outputs, const void* const* inputs, int n_inputs, size_t count,
+                                 uint32_t divisor, Store store) noexcept {
+  uint8_t* to[put_outputs_max] = {};
+  bool aligned = true;
+  for (int k = 0; k < n_outputs; ++k) {
+    to[k] = static_cast<uint8_t*>(outputs[k]);
+    aligned = aligned && past_cache_line(to[k]) == 0;
+  }
+  Fold fold{nullptr, inputs, n_inputs, count, divisor};
+  size_t done = 0;
+  constexpr bool fills_lanes = Element::bytes == sizeof(typename Element::Lane);
+  if (store == Store::cached) {
+    done = put_fours<Element, Op, Store::cached>(fold, to, n_outputs);
+  } else {
+    if constexpr (fills_lanes)
+      if (aligned) done = put_fours<Element, Op, Store::streaming>(fold, to, n_outputs);
+  }
+  if (done == count) return;
+  const void* rest[reduce_inputs_max] = {};
+  for (int k = 0; k < n_inputs; ++k) rest[k] = bytes_of(inputs[k]) + done * Element::bytes;
+  for (int k = 0; k < n_outputs; ++k) to[k] += done * Element::bytes;
+  fold.inputs = rest;
+  fold.count = count - done;
+  put_staged<Element, Op>(fold, to, n_outputs, store);
+}
+
+template <class Element>
+PutFunction put_function_for(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premulsum ? put_everywhere<Element, Sum> : nullptr;
+}
+
 template <class Element>
 ReduceFunction function_for(ReduceOp op) {
   switch (op) {

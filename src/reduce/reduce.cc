@@ -53,6 +53,16 @@ ReduceFunction reduce_function(DataType type, ReduceOp op) noexcept {
   }
 }
 
+PutFunction put_function(DataType type, ReduceOp op) noexcept {
+  switch (type) {
+    case DataType::float32:
+    case DataType::float64: return float_put(type, op);
+    case DataType::float16:
+    case DataType::bfloat16: return float16_put(type, op);
+    default: return nullptr;
+  }
+}
+
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {
   if (output == input || bytes == 0) return;
   if (store == Store::streaming && bytes >= streaming_bytes_min)

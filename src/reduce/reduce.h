@@ -37,6 +37,15 @@ using ReduceFunction = void (*)(void* output, const void* const* inputs, int n_i
 // the process; look up once per plan or call.
 ReduceFunction reduce_function(DataType type, ReduceOp op) noexcept;
 
+// The same to 2 to 8 outputs at once: the inputs are read once, and every output gets the same bits as by the function
+// above. An output may be exactly one of the inputs. What is stored past the caches may pass later stores until
+// stream_end().
+using PutFunction = void (*)(void* const* outputs, int n_outputs, const void* const* inputs, int n_inputs, size_t count,
+                             uint32_t divisor, Store store) noexcept;
+
+// Null but for sums and means of float64, float32, float16 and bfloat16: what is joined otherwise goes by way of a stage.
+PutFunction put_function(DataType type, ReduceOp op) noexcept;
+
 // memcpy with a choice of store; no overlap unless output == input (then nothing is done).
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
 

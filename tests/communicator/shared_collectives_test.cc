@@ -128,14 +128,13 @@ void check(const Case& c, int n, int rank, tuttiComm_t comm, bool expect_direct)
   EXPECT_EQ(direct_calls(comm), before + 1) << c.text(n, rank);
 }
 
-constexpr Collective kinds[] = {Collective::all_reduce,     Collective::broadcast, Collective::reduce,
-                                Collective::all_gather,     Collective::gather,    Collective::scatter,
-                                Collective::reduce_scatter, Collective::all_to_all};
+constexpr Collective kinds[] = {Collective::all_reduce, Collective::broadcast, Collective::reduce,
+                                Collective::all_gather, Collective::gather,    Collective::scatter};
 
 void check_all(int n, int rank, tuttiComm_t comm) {
   for (const Collective kind : kinds)
     for (const bool in_place : {false, true}) {
-      const bool direct = !(in_place && kind == Collective::all_to_all);
+      const bool direct = true;
       for (const size_t count : {size_t{100'003}, size_t{65'536}}) {
         check({kind, DataType::int32, ReduceOp::sum, count, n - 1, in_place}, n, rank, comm, direct);
         check({kind, DataType::float32, ReduceOp::sum, count, 0, in_place}, n, rank, comm, direct && n == 2);
@@ -147,7 +146,7 @@ void check_all(int n, int rank, tuttiComm_t comm) {
 
 class SharedPaths : public ::testing::Test {
  protected:
-  void SetUp() override { ::setenv("TUTTI_IN_PLACE_BYTES", "4096", 1); }
+  void SetUp() override { ::setenv("TUTTI_IN_PLACE_BYTES", "64", 1); }
   void TearDown() override { ::unsetenv("TUTTI_IN_PLACE_BYTES"); }
 };
 
@@ -179,8 +178,8 @@ TEST_F(SharedPaths, AreTakenAsFarAsTheMemoryOfAllAllows) {
     EXPECT_EQ(calls(Collective::all_gather, true, rank != 1), 1u) << "inputs are read";
     EXPECT_EQ(calls(Collective::all_gather, rank != 1, true), 1u) << "outputs are written";
     EXPECT_EQ(calls(Collective::all_gather, rank != 1, rank != 1), 0u);
-    EXPECT_EQ(calls(Collective::reduce_scatter, true, rank != 1), 1u);
-    EXPECT_EQ(calls(Collective::reduce_scatter, rank != 1, true), 0u);
+    EXPECT_EQ(calls(Collective::gather, true, rank != 1), 1u) << "it has no output";
+    EXPECT_EQ(calls(Collective::gather, rank != 1, true), 0u);
   });
 }
 
@@ -214,10 +213,10 @@ TEST_F(SharedPaths, AreSeldomTriedWhereTheyWereRefusedAgainAndAgain) {
     void* memory = nullptr;
     ASSERT_EQ(tuttiMemAlloc(&memory, 400'000), tuttiSuccess);
     std::memset(memory, 0, 400'000);
-    for (int i = 0; i < 40; ++i)
+    for (int i = 0; i < 100; ++i)
       ASSERT_EQ(tuttiAllReduce(memory, memory, 100'000, tuttiFloat32, tuttiSum, comm, nullptr), tuttiSuccess);
     EXPECT_GT(direct_calls(comm), 20u);
-    EXPECT_LT(direct_calls(comm), 40u);
+    EXPECT_LT(direct_calls(comm), 100u);
     EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess);
   });
 }

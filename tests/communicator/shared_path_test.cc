@@ -45,7 +45,7 @@ TEST(SharedPath, TakesItsMemoryBackFromAPeerThatStaysInIt) {
     StuckPeer peer;
     peer.stuck = stuck;
     std::vector<Endpoint*> peers = {nullptr, &peer};
-    SharedPath path(peers, 0);
+    SharedPath path(peers, 0, size_t{32} << 20);
     SharedCall call;
     call.call = {Collective::all_reduce, DataType::float32, ReduceOp::sum, 0, bytes / 4, 0};
     call.input = call.output = static_cast<std::byte*>(memory);
@@ -72,7 +72,7 @@ TEST(SharedPath, NamesThePeerThatHasRevokedItsMemory) {
   const auto block = process_memory().find(memory, bytes);
   StuckPeer peer;  // which lets nobody enter
   std::vector<Endpoint*> peers = {nullptr, &peer};
-  SharedPath path(peers, 0);
+  SharedPath path(peers, 0, size_t{32} << 20);
   SharedCall call;
   call.call = {Collective::all_reduce, DataType::float32, ReduceOp::sum, 0, bytes / 4, 0};
   call.input = call.output = static_cast<std::byte*>(memory);

@@ -64,5 +64,49 @@ TEST(Reduce, CopyBytesOntoItselfDoesNothing) {
   EXPECT_EQ(data, std::vector<uint8_t>(5000, 7));
 }
 
+// The same bits in every output, whatever lies where.
+TEST(Reduce, PutsIntoSeveralOutputsWhatItReducesIntoOne) {
+  std::mt19937_64 random(seed);
+  constexpr size_t count_max = 2111;
+  on_every_target([&] {
+    for (const DataType type : {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16}) {
+      const PutFunction put = put_function(type, ReduceOp::avg);
+      ASSERT_NE(put, nullptr);
+      const size_t width = element_bytes(type);
+      std::vector<std::vector<uint8_t>> sources;
+      for (int k = 0; k < 8; ++k) sources.push_back(mixed_elements(type, count_max, random));
+      for (const int n_inputs : {2, 3, 8})
+        for (const int n_outputs : {2, 5, 8})
+          for (const Store store : {Store::cached, Store::streaming})
+            for (const size_t count : {size_t{1}, size_t{63}, size_t{1024}, count_max})
+              for (const int shape : {0, 1, 2}) {  // all aligned, each elsewhere, each its own input
+                const void* inputs[8] = {};
+                std::vector<GuardedBytes> outputs;
+                outputs.reserve(size_t(n_outputs));
+                void* to[8] = {};
+                for (int k = 0; k < n_inputs; ++k) inputs[k] = sources[size_t(k)].data();
+                std::vector<uint8_t> expected(count * width);
+                reduce_function(type, ReduceOp::avg)(expected.data(), inputs, n_inputs, count, 3, Store::cached);
+                for (int k = 0; k < n_outputs; ++k) {
+                  outputs.emplace_back(count * width, shape == 1 ? size_t(k) * 5 : 0);
+                  to[k] = outputs.back().data();
+                  if (shape != 2 || k >= n_inputs) continue;
+                  std::copy_n(sources[size_t(k)].data(), count * width, outputs.back().data());
+                  inputs[k] = to[k];
+                }
+                put(to, n_outputs, inputs, n_inputs, count, 3, store);
+                stream_end();
+                for (GuardedBytes& output : outputs) {
+                  ASSERT_EQ(std::memcmp(output.data(), expected.data(), expected.size()), 0)
+                      << name(type) << " " << n_inputs << " to " << n_outputs << ", " << count << ", seed " << seed;
+                  ASSERT_TRUE(output.guards_intact());
+                }
+              }
+    }
+  });
+  EXPECT_EQ(put_function(DataType::float32, ReduceOp::prod), nullptr);
+  EXPECT_EQ(put_function(DataType::int32, ReduceOp::sum), nullptr);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -37,7 +37,7 @@ class Shows(unittest.TestCase):
 
     def test_checks_one_and_all(self):
         self.assertEqual(self.output("check", "all_reduce/ring", "-n", "1..9").split("proven")[1],
-                         " (36 proofs), 16 rounds, 1.000 x least bytes, 0.00 x scratch, 1 slots, same bits\n")
+                         " (36 proofs, 4 in the memory of all), 16 rounds, 1.000 x least bytes, 0.00 x scratch, 1 slots, same bits\n")
         self.assertIn("same bits, rank order", self.output("check", "all_reduce/two_shot", "-n", "9"))
         self.assertIn("proven", self.output("check", "all_reduce/hierarchical", "-n", 7, "--hosts", "4,2,1"))
 

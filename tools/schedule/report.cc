@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "schedule/bounds.h"
+#include "schedule/link_check.h"
 #include "schedule/check.h"
 #include "tools/schedule/document.h"
 
@@ -100,6 +101,7 @@ void Report::add(const Report& other) {
   n_first = std::min(n_first, other.n_first);
   n_last = std::max(n_last, other.n_last);
   proofs += other.proofs;
+  linked += other.linked;
   bytes_ratio = std::max(bytes_ratio, other.bytes_ratio);
   scratch = std::max(scratch, other.scratch);
   slots = std::max(slots, other.slots);
@@ -114,11 +116,14 @@ Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& host
   group.host_of = hosts;
   for (const int root : roots_of(algorithm.collective, n)) {
     group.root = root;
+    group.pipeline = 1;
+    const int linked = hosts.empty() ? prove_linked(algorithm, group) : 0;
     for (const int chunks : {1, 2, 5}) {
       group.pipeline = pipeline > 0 ? pipeline : chunks;
       sum.add(prove_group(algorithm, group));
       if (!algorithm.pipelined || pipeline > 0) break;
     }
+    sum.linked += linked;
   }
   return sum;
 }
@@ -149,9 +154,10 @@ std::string to_text(const Report& report) {
                                 : report.left_fold  ? "same bits, rank order, left fold"
                                 : report.rank_order ? "same bits, rank order"
                                                     : "same bits";
+  const std::string linked = report.linked > 0 ? fmt::format(", {} in the memory of all", report.linked) : "";
   return fmt::format(
-      "{:<30} n = {}: proven ({} proofs), {} rounds, {:.3f} x least bytes, {:.2f} x scratch, {} slots, {}",
-      report.title, n, report.proofs, report.rounds, report.bytes_ratio, report.scratch, report.slots, bits);
+      "{:<30} n = {}: proven ({} proofs{}), {} rounds, {:.3f} x least bytes, {:.2f} x scratch, {} slots, {}",
+      report.title, n, report.proofs, linked, report.rounds, report.bytes_ratio, report.scratch, report.slots, bits);
 }
 
 }  // namespace tutti

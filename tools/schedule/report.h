@@ -17,6 +17,7 @@ struct Report {
   int rounds = 0;          // the most, with n_last ranks
   double bytes_ratio = 0;  // sent by the busiest rank over the bound; the most
   double scratch = 0;      // over the buffer, of the longest plan; the most
+  int linked = 0;          // plans of all ranks in one, in any order: see schedule/link_check.h
   int slots = 1;           // messages per FIFO that schedules need
   bool reduces = false;
   bool rank_order = true;  // every sum has its operands in the order of ranks
@@ -26,7 +27,8 @@ struct Report {
 };
 
 // Proves a row for n ranks: every root (0, 1, the middle and the last beyond 64 ranks), as schedules and as plans, in
-// place and not; pipeline 0: with 1, 2 and 5 chunks in flight; and, on one host, the bounds that it claims to reach.
+// place and not; up to 8 ranks, linked for ranks that reach each other's memory; pipeline 0: with 1, 2 and 5 chunks in
+// flight; and, on one host, the bounds that it claims to reach.
 // Throws Error(internal_error) with the first violation.
 Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& hosts, int pipeline);
 

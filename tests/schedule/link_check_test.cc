@@ -1,0 +1,108 @@
+// Proofs of linked plans: all that may be used are proven, and each way to be wrong is found.
+#include "schedule/link_check.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "algorithms/catalog.h"
+#include "schedule/check.h"
+
+namespace tutti {
+namespace {
+
+LinkedPlan linked_of(Collective collective, std::string_view name, int n, int root, std::span<const bool> in_place,
+                     bool puts = true) {
+  const Algorithm& algorithm = *find_algorithm(collective, name);
+  std::vector<Plan> plans;
+  Group group{.rank = 0, .n = n, .root = root, .pipeline = 1, .host_of = {}};
+  for (group.rank = 0; group.rank < n; ++group.rank)
+    plans.push_back(lower(record(algorithm, group), algorithm.shape(group), name, in_place[size_t(group.rank)]));
+  LinkedPlan linked;
+  EXPECT_TRUE(link(collective, plans, root, in_place, &linked, puts));
+  return linked;
+}
+
+TEST(LinkCheck, ProvesWhatCallsWithoutAMessageUse) {
+  struct Row {
+    Collective collective;
+    std::string_view name;
+  };
+  for (const Row& row : {Row{Collective::all_reduce, "two_shot"}, Row{Collective::broadcast, "direct"},
+                         Row{Collective::reduce, "direct"}, Row{Collective::all_gather, "direct"},
+                         Row{Collective::reduce_scatter, "direct"}, Row{Collective::gather, "direct"},
+                         Row{Collective::scatter, "direct"}, Row{Collective::all_to_all, "direct"}})
+    for (int n = 2; n <= int(linked_ranks_max); ++n) {
+      const Algorithm& algorithm = *find_algorithm(row.collective, row.name);
+      const Group group{.rank = 0, .n = n, .root = n - 1, .pipeline = 1, .host_of = {}};
+      EXPECT_GT(prove_linked(algorithm, group), 0) << row.name << " " << name(row.collective) << " " << n;
+      if (meaning(row.collective).reduces) {
+        EXPECT_TRUE(algorithm.claim(group).left_fold);
+      }
+    }
+  const Group alone{.rank = 0, .n = 1, .root = 0, .pipeline = 1, .host_of = {}};
+  EXPECT_EQ(prove_linked(*find_algorithm(Collective::all_reduce, "two_shot"), alone), 0);
+}
+
+constexpr std::array<bool, 3> apart{}, in_place{true, true, true};
+
+std::string wrong(Collective collective, const LinkedPlan& linked, std::span<const bool> places = apart, int root = 0) {
+  return check_linked(collective, linked, root, places).violation;
+}
+
+TEST(LinkCheck, FindsASumThatIsNotWhatItShouldBe) {
+  const LinkedPlan right = linked_of(Collective::all_reduce, "two_shot", 3, 0, apart);
+  EXPECT_EQ(wrong(Collective::all_reduce, right), "");
+  LinkedPlan plan = right;
+  plan.steps[1].operands[2] = plan.steps[1].operands[0];
+  EXPECT_NE(wrong(Collective::all_reduce, plan).find("is in it twice"), std::string::npos);
+  plan = right;
+  --plan.steps[1].n_operands;
+  EXPECT_NE(wrong(Collective::all_reduce, plan).find("joins other inputs"), std::string::npos);
+  plan = right;
+  plan.steps[1].finish = false;
+  EXPECT_NE(wrong(Collective::all_reduce, plan).find("not finished"), std::string::npos);
+  plan = right;
+  --plan.steps[2].n_outputs;
+  EXPECT_NE(wrong(Collective::all_reduce, plan).find("nobody writes it"), std::string::npos);
+  plan = right;
+  plan.steps[0].operands[1].chunk = plan.steps[1].operands[1].chunk;
+  EXPECT_NE(wrong(Collective::all_reduce, plan).find("a chunk of another length"), std::string::npos);
+  plan = right;
+  plan.steps[0].operands[1].kind = LinkedPlace::output;
+  plan.steps[0].operands[1].rank = 0;
+  EXPECT_NE(wrong(Collective::all_reduce, plan), "") << "reads what nobody has given";
+  plan = right;
+  plan.steps[0].outputs[0].kind = LinkedPlace::input;
+  EXPECT_NE(wrong(Collective::all_reduce, plan), "") << "writes an input";
+  plan = right;
+  std::swap(plan.steps[0].operands[0], plan.steps[0].operands[1]);
+  EXPECT_EQ(wrong(Collective::all_reduce, plan), "");
+  EXPECT_FALSE(check_linked(Collective::all_reduce, plan, 0, apart).in_rank_order);
+  EXPECT_TRUE(check_linked(Collective::all_reduce, right, 0, apart).in_rank_order);
+}
+
+TEST(LinkCheck, FindsACopyOfSomethingElse) {
+  const LinkedPlan right = linked_of(Collective::all_to_all, "direct", 3, 0, apart);
+  EXPECT_EQ(wrong(Collective::all_to_all, right), "");
+  LinkedPlan plan = right;
+  plan.steps[0].operands[0].chunk = uint16_t((plan.steps[0].operands[0].chunk + 1) % 3);
+  EXPECT_NE(wrong(Collective::all_to_all, plan).find("it gets another input"), std::string::npos);
+  plan = linked_of(Collective::gather, "direct", 3, 2, apart);
+  EXPECT_EQ(wrong(Collective::gather, plan, apart, 2), "");
+  EXPECT_NE(wrong(Collective::gather, plan, apart, 1), "") << "another rank's output";
+}
+
+TEST(LinkCheck, FindsWhatIsOnlyRightWhereNobodyIsInPlace) {
+  for (const bool puts : {true, false}) {
+    EXPECT_EQ(wrong(Collective::all_gather, linked_of(Collective::all_gather, "direct", 3, 0, in_place, puts), in_place), "");
+    EXPECT_EQ(wrong(Collective::all_reduce, linked_of(Collective::all_reduce, "two_shot", 3, 0, in_place, true), in_place), "");
+  }
+  const LinkedPlan one_shot = linked_of(Collective::all_reduce, "one_shot", 3, 0, apart, false);
+  EXPECT_EQ(wrong(Collective::all_reduce, one_shot), "");
+  EXPECT_EQ(wrong(Collective::all_reduce, one_shot, in_place), "it needs an order");
+}
+
+}  // namespace
+}  // namespace tutti
