@@ -319,9 +319,9 @@ void PeerPath::wait_for_peers(DeviceEvent PeerEvents::*event) {
 void PeerPath::record(DeviceEvent event) { check(device_.record_event(event, stream_)); }
 
 bool PeerPath::passed(DeviceEvent event) {
-  Outcome outcome = device_.query_event(event);
+  const Outcome outcome = device_.query_event(event);
   if (outcome.code == Code::in_progress) return false;
-  check(std::move(outcome));
+  check(outcome);
   return true;
 }
 
