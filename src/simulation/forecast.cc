@@ -57,7 +57,10 @@ class Machine {
 
   void run() {
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) queue_.push(0, rank);
-    while (!queue_.empty()) proceed(queue_.pop().item);
+    while (!queue_.empty()) {
+      const uint32_t item = queue_.pop().item;
+      item < ranks_.size() ? proceed(item) : fly_on(item - uint32_t(ranks_.size()));
+    }
     if (done_ != ranks_.size())
       throw Error(Code::internal_error, fmt::format("{} of {} ranks wait for ever", ranks_.size() - done_, ranks_.size()));
   }
@@ -95,6 +98,13 @@ class Machine {
     uint32_t waits_for = none;  // the rank whose message is missing
     uint32_t sent_to = none;    // the last, unless a message came since
     bool took = false;          // the message that it waits for lies before it
+  };
+  // A message on its way: the first links of its path have taken it.
+  struct Flight {
+    uint32_t from, to;
+    uint32_t hop;  // the next
+    uint64_t bytes;
+    double head_ns, tail_ns;  // when they reach it
   };
 
   uint64_t bytes_of(const Op& op, uint32_t tile) const {
@@ -193,28 +203,55 @@ class Machine {
     keep_busy(rank, ends.message_ns);
     const double work_ns = double(bytes) * ends.byte_ns;
     // The head leaves when the sender has begun on the bytes, the tail not before it has ended.
-    double head_ns = rank.clock_ns, tail_ns = rank.clock_ns + work_ns;
+    Flight flight{number, op.peer, 0, bytes, rank.clock_ns, rank.clock_ns + work_ns};
     keep_busy(rank, work_ns);
-    for (size_t i = 0; i < path_.count; ++i) {
-      const FabricPath::Hop hop = path_.hops[i];
-      const FabricTier& tier = fabric_.tiers()[hop.tier];
+    bool held = false;
+    if (path_.count > 0) {
+      const double byte_ns = fabric_.tiers()[path_.hops[0].tier].byte_ns;
       // A token bucket: what the link saved while it rested passes at once.
-      const double saved_ns = i == 0 ? double(fabric_.burst_bytes()) * tier.byte_ns : 0;
-      const double share = i == 0 && fans_out ? 1 + ends.fan_out : 1;
-      const double held_ns = double(bytes) * tier.byte_ns * share, turn_ns = std::max(head_ns, free_ns_[hop.link]);
-      free_ns_[hop.link] = turn_ns + held_ns;
-      busy_bytes_[hop.link] += double(bytes);
-      head_ns = std::max(head_ns, turn_ns - saved_ns);
-      tail_ns = std::max(tail_ns, turn_ns + held_ns - saved_ns);
-      if (i == 0)
-        rank.clock_ns = std::max(rank.clock_ns, tail_ns - double(fabric_.buffer_bytes()) * tier.byte_ns);
-      head_ns += tier.latency_ns;
-      tail_ns += tier.latency_ns;
+      held = cross(flight, fans_out ? 1 + ends.fan_out : 1, double(fabric_.burst_bytes()) * byte_ns);
+      rank.clock_ns = std::max(rank.clock_ns, left_ns_ - double(fabric_.buffer_bytes()) * byte_ns);
     }
     note(ForecastEvent::Kind::send, number, op.peer, begin_ns, rank.clock_ns, bytes);
     ++sends_;
     sent_bytes_ += double(bytes);
-    deliver(number, op.peer, tail_ns + ends.latency_ns);
+    fly(flight, held);
+  }
+
+  // Over its next link. true: that was held, and the message waits for its turn.
+  bool cross(Flight& flight, double share, double saved_ns) {
+    const FabricPath::Hop hop = path_.hops[flight.hop++];
+    const FabricTier& tier = fabric_.tiers()[hop.tier];
+    const double held_ns = double(flight.bytes) * tier.byte_ns * share;
+    const double turn_ns = std::max(flight.head_ns, free_ns_[hop.link]);
+    free_ns_[hop.link] = turn_ns + held_ns;
+    busy_bytes_[hop.link] += double(flight.bytes);
+    const bool held = turn_ns - saved_ns > flight.head_ns;
+    left_ns_ = std::max(flight.tail_ns, turn_ns + held_ns - saved_ns);
+    flight.head_ns = std::max(flight.head_ns, turn_ns - saved_ns) + tier.latency_ns;
+    flight.tail_ns = left_ns_ + tier.latency_ns;
+    return held;
+  }
+
+  // Over the rest of its links, and where it was held, when it reaches them: meanwhile others cross those before it.
+  void fly(Flight flight, bool held) {
+    while (flight.hop < path_.count) {
+      if (held) {
+        const uint32_t place = free_flights_.empty() ? uint32_t(flights_.size()) : free_flights_.back();
+        if (place == flights_.size()) flights_.push_back(flight);
+        else flights_[place] = flight, free_flights_.pop_back();
+        return queue_.push(std::max(queue_.now(), flight.head_ns), uint32_t(ranks_.size()) + place);
+      }
+      held = cross(flight, 1, 0);
+    }
+    deliver(flight.from, flight.to, flight.tail_ns + fabric_.ends(int(flight.from), int(flight.to)).latency_ns);
+  }
+
+  void fly_on(uint32_t place) {
+    const Flight flight = flights_[place];
+    free_flights_.push_back(place);
+    fabric_.route(int(flight.from), int(flight.to), path_);
+    fly(flight, false);
   }
 
   void deliver(uint32_t from, uint32_t to, double time_ns) {
@@ -272,6 +309,9 @@ class Machine {
   Arrivals arrivals_;
   TimeQueue queue_;
   FabricPath path_;
+  double left_ns_ = 0;              // when the tail of the message that crossed a link last had left it
+  std::vector<Flight> flights_;     // those that were held
+  std::vector<uint32_t> free_flights_;
   std::vector<double> free_ns_;     // of each link: when what it was given has passed
   std::vector<double> busy_bytes_;  // of each link
   std::vector<double> done_ns_;     // of each tile
