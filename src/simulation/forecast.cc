@@ -11,6 +11,7 @@
 #include "simulation/arrivals.h"
 #include "simulation/program.h"
 #include "simulation/time_queue.h"
+#include "simulation/traffic.h"
 
 namespace tutti {
 namespace {
@@ -50,8 +51,7 @@ class Machine {
         rest_(tiles_.bytes - (tiles_.simulated - 1) * std::min(tiles_.tile_bytes, tiles_.bytes), chunks_, 1),
         ranks_(size_t(n)),
         arrivals_(size_t(n)),
-        free_ns_(fabric.links()),
-        busy_bytes_(fabric.links()),
+        traffic_(fabric),
         done_ns_(tiles_.in_all_calls()),
         core_free_ns_(size_t(fabric.shared_cores())) {}
 
@@ -103,8 +103,7 @@ class Machine {
   struct Flight {
     uint32_t from, to;
     uint32_t hop;  // the next
-    uint64_t bytes;
-    double head_ns, tail_ns;  // when they reach it
+    Passage passage;
   };
 
   uint64_t bytes_of(const Op& op, uint32_t tile) const {
@@ -203,14 +202,17 @@ class Machine {
     keep_busy(rank, ends.message_ns);
     const double work_ns = double(bytes) * ends.byte_ns;
     // The head leaves when the sender has begun on the bytes, the tail not before it has ended.
-    Flight flight{number, op.peer, 0, bytes, rank.clock_ns, rank.clock_ns + work_ns};
+    Flight flight{number, op.peer, 0, {bytes, rank.clock_ns, rank.clock_ns + work_ns}};
     keep_busy(rank, work_ns);
     bool held = false;
     if (path_.count > 0) {
-      const double byte_ns = fabric_.tiers()[path_.hops[0].tier].byte_ns;
+      const FabricTier& tier = fabric_.tiers()[path_.hops[flight.hop].tier];
+      const double ready_ns = flight.passage.head_ns + tier.latency_ns;
       // A token bucket: what the link saved while it rested passes at once.
-      held = cross(flight, fans_out ? 1 + ends.fan_out : 1, double(fabric_.burst_bytes()) * byte_ns);
-      rank.clock_ns = std::max(rank.clock_ns, left_ns_ - double(fabric_.buffer_bytes()) * byte_ns);
+      const double left_ns = traffic_.cross(path_.hops[flight.hop++], flight.passage, fans_out ? 1 + ends.fan_out : 1,
+                                            double(fabric_.burst_bytes()) * tier.byte_ns);
+      rank.clock_ns = std::max(rank.clock_ns, left_ns - double(fabric_.buffer_bytes()) * tier.byte_ns);
+      held = flight.passage.head_ns > ready_ns;
     }
     note(ForecastEvent::Kind::send, number, op.peer, begin_ns, rank.clock_ns, bytes);
     ++sends_;
@@ -218,33 +220,29 @@ class Machine {
     fly(flight, held);
   }
 
-  // Over its next link. true: that was held, and the message waits for its turn.
-  bool cross(Flight& flight, double share, double saved_ns) {
-    const FabricPath::Hop hop = path_.hops[flight.hop++];
-    const FabricTier& tier = fabric_.tiers()[hop.tier];
-    const double held_ns = double(flight.bytes) * tier.byte_ns * share;
-    const double turn_ns = std::max(flight.head_ns, free_ns_[hop.link]);
-    free_ns_[hop.link] = turn_ns + held_ns;
-    busy_bytes_[hop.link] += double(flight.bytes);
-    const bool held = turn_ns - saved_ns > flight.head_ns;
-    left_ns_ = std::max(flight.tail_ns, turn_ns + held_ns - saved_ns);
-    flight.head_ns = std::max(flight.head_ns, turn_ns - saved_ns) + tier.latency_ns;
-    flight.tail_ns = left_ns_ + tier.latency_ns;
-    return held;
-  }
-
   // Over the rest of its links, and where it was held, when it reaches them: meanwhile others cross those before it.
   void fly(Flight flight, bool held) {
     while (flight.hop < path_.count) {
-      if (held) {
-        const uint32_t place = free_flights_.empty() ? uint32_t(flights_.size()) : free_flights_.back();
-        if (place == flights_.size()) flights_.push_back(flight);
-        else flights_[place] = flight, free_flights_.pop_back();
-        return queue_.push(std::max(queue_.now(), flight.head_ns), uint32_t(ranks_.size()) + place);
-      }
-      held = cross(flight, 1, 0);
+      if (held) return postpone(flight);
+      const FabricPath::Hop hop = path_.hops[flight.hop++];
+      const double ready_ns = flight.passage.head_ns + fabric_.tiers()[hop.tier].latency_ns;
+      traffic_.cross(hop, flight.passage);
+      held = flight.passage.head_ns > ready_ns;
     }
-    deliver(flight.from, flight.to, flight.tail_ns + fabric_.ends(int(flight.from), int(flight.to)).latency_ns);
+    const FabricEnds& ends = fabric_.ends(int(flight.from), int(flight.to));
+    deliver(flight.from, flight.to, flight.passage.tail_ns + ends.latency_ns);
+  }
+
+  void postpone(const Flight& flight) {
+    uint32_t place = uint32_t(flights_.size());
+    if (free_flights_.empty()) {
+      flights_.push_back(flight);
+    } else {
+      place = free_flights_.back();
+      free_flights_.pop_back();
+      flights_[place] = flight;
+    }
+    queue_.push(std::max(queue_.now(), flight.passage.head_ns), uint32_t(ranks_.size()) + place);
   }
 
   void fly_on(uint32_t place) {
@@ -286,8 +284,8 @@ class Machine {
     for (const FabricTier& tier : fabric_.tiers()) {
       TierLoad load{tier.name, tier.count};
       for (uint32_t link = tier.first; link < tier.first + tier.count; ++link) {
-        load.bytes += busy_bytes_[link];
-        load.busiest_bytes = std::max(load.busiest_bytes, busy_bytes_[link]);
+        load.bytes += traffic_.busy_bytes(link);
+        load.busiest_bytes = std::max(load.busiest_bytes, traffic_.busy_bytes(link));
       }
       if (time_ns > 0) {
         load.busiest_busy = load.busiest_bytes * tier.byte_ns / time_ns;
@@ -309,11 +307,9 @@ class Machine {
   Arrivals arrivals_;
   TimeQueue queue_;
   FabricPath path_;
-  double left_ns_ = 0;              // when the tail of the message that crossed a link last had left it
   std::vector<Flight> flights_;     // those that were held
   std::vector<uint32_t> free_flights_;
-  std::vector<double> free_ns_;     // of each link: when what it was given has passed
-  std::vector<double> busy_bytes_;  // of each link
+  Traffic traffic_;
   std::vector<double> done_ns_;     // of each tile
   std::vector<double> core_free_ns_;
   std::vector<uint32_t> woken_;

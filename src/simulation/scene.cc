@@ -10,6 +10,7 @@
 #include "algorithms/catalog.h"
 #include "base/error.h"
 #include "schedule/collective.h"
+#include "simulation/fabric.h"
 
 namespace tutti {
 namespace {
@@ -41,6 +42,21 @@ SceneThen then_named(std::string_view text) {
   const auto found = std::ranges::find(then_names, text);
   if (found == then_names.end()) refuse(fmt::format("then \"{}\" is not end, shrink or replace", text));
   return SceneThen(found - then_names.begin());
+}
+
+// Slow enough that messages wait for each other.
+constexpr std::array<std::string_view, 6> fabrics = {"switch,link=10G",
+                                                     "switch,ranks=4,numa=2,rails=2,link=10G",
+                                                     "fat-tree:3x3x3,oversubscription=3,link=10G",
+                                                     "fat-tree:2x16,ranks=2,link=25G",
+                                                     "dragonfly,link=10G,global=5G",
+                                                     "torus,link=10G"};
+
+// Whether it adds in the order of ranks, also among fewer of them.
+bool is_strict(const SceneCall& call, int n) {
+  const Algorithm* const algorithm = find_algorithm(call.collective, call.algorithm);
+  if (!meaning(call.collective).reduces || algorithm->name == "hierarchical") return false;
+  return algorithm->claim({.rank = 0, .n = n, .root = call.root, .pipeline = 1, .host_of = {}}).left_fold;
 }
 
 // More ranks end in the same moment or later, and others are late meanwhile; afterwards survivors may go on.
@@ -75,14 +91,9 @@ SceneCall random_call(Random& random, int n) {
   return call;
 }
 
-}  // namespace
-
-std::string_view name(SceneFaultKind kind) { return fault_names[size_t(kind)]; }
-
-Scene scene_of(uint64_t seed) {
-  Random random(seed * 2 + 1);
-  Scene scene;
-  scene.seed = seed;
+// Ranks, links, calls and faults.
+void draw(Scene& scene) {
+  Random random(scene.seed * 2 + 1);
   scene.n = int(random.between(2, random.chance(0.1) ? 24 : 9));
   scene.channels = int(random.between(1, 2));
   scene.slots = int(random.between(2, 3));
@@ -91,7 +102,7 @@ Scene scene_of(uint64_t seed) {
   scene.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
   scene.crowded = random.chance(0.5);
   for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n));
-  if (random.chance(0.1)) return scene;
+  if (random.chance(0.1)) return;
   SceneFault fault;
   fault.kind = SceneFaultKind(random.below(random.chance(0.3) ? 3 : scene_fault_kinds));  // the first three end ranks
   fault.rank = int(random.below(uint64_t(scene.n)));
@@ -101,6 +112,19 @@ Scene scene_of(uint64_t seed) {
   if (fault.kind == SceneFaultKind::mismatch) scene.calls[0] = {Collective::all_reduce, "ring", 100, 0, false};
   scene.faults.push_back(fault);
   if (fault.kind <= SceneFaultKind::stop && random.chance(0.7)) add_deaths(random, scene);
+}
+
+}  // namespace
+
+std::string_view name(SceneFaultKind kind) { return fault_names[size_t(kind)]; }
+
+Scene scene_of(uint64_t seed) {
+  Scene scene;
+  scene.seed = seed;
+  draw(scene);
+  Random random(seed * 2 + 2);
+  if (random.chance(0.4)) scene.fabric = fabrics[random.below(fabrics.size())];
+  for (SceneCall& call : scene.calls) call.strict = is_strict(call, scene.n) && random.chance(0.7);
   return scene;
 }
 
@@ -114,11 +138,12 @@ std::string to_text(const Scene& scene) {
   json["short"] = scene.short_probability;
   json["delay_ns"] = scene.delay_ns_max;
   json["crowded"] = scene.crowded;
+  if (!scene.fabric.empty()) json["fabric"] = scene.fabric;
   if (scene.transport_mistake != SimulatedMistake::none) json["transport_mistake"] = int(scene.transport_mistake);
   if (scene.mistake != SceneMistake::none) json["mistake"] = int(scene.mistake);
   for (const SceneCall& call : scene.calls)
     json["calls"].push_back({{"call", name(call.collective)}, {"algorithm", call.algorithm}, {"count", call.count},
-                             {"root", call.root}, {"in_place", call.in_place}});
+                             {"root", call.root}, {"in_place", call.in_place}, {"strict", call.strict}});
   for (const SceneFault& fault : scene.faults)
     json["faults"].push_back(
         {{"kind", name(fault.kind)}, {"rank", fault.rank}, {"peer", fault.peer}, {"at_ns", fault.at}});
@@ -138,6 +163,7 @@ Scene parse_scene(std::string_view text) {
     scene.short_probability = json.value("short", 0.0);
     scene.delay_ns_max = json.value("delay_ns", TimeNs{0});
     scene.crowded = json.value("crowded", false);
+    scene.fabric = json.value("fabric", std::string());
     scene.transport_mistake = SimulatedMistake(json.value("transport_mistake", 0));
     scene.mistake = SceneMistake(json.value("mistake", 0));
     scene.then = then_named(json.value("then", std::string("end")));
@@ -146,7 +172,7 @@ Scene parse_scene(std::string_view text) {
       const Algorithm* algorithm = find_algorithm(collective, entry.at("algorithm").get<std::string>());
       if (algorithm == nullptr) refuse(fmt::format("{} has no algorithm {}", name(collective), entry.at("algorithm").dump()));
       scene.calls.push_back({collective, algorithm->name, entry.at("count"), entry.value("root", 0),
-                             entry.value("in_place", false)});
+                             entry.value("in_place", false), entry.value("strict", false)});
     }
     for (const nlohmann::json& entry : json.value("faults", nlohmann::json::array()))
       scene.faults.push_back({fault_named(entry.at("kind").get<std::string>()), entry.at("rank"),
@@ -154,6 +180,7 @@ Scene parse_scene(std::string_view text) {
   } catch (const nlohmann::json::exception& error) {
     refuse(error.what());
   }
+  if (!scene.fabric.empty()) fabric_of(scene.fabric, scene.n);
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < scene.n; };
   if (scene.n < 2 || scene.n > ranks_max) refuse(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
   if (scene.channels < 1 || scene.channels > 4) refuse(fmt::format("channels is {}, not within 1..4", scene.channels));
@@ -162,6 +189,8 @@ Scene parse_scene(std::string_view text) {
   if (scene.calls.empty()) refuse("there are no calls");
   for (const SceneCall& call : scene.calls) {
     if (!is_rank(call.root)) refuse(fmt::format("root {} is no rank of {}", call.root, scene.n));
+    if (call.strict && !is_strict(call, scene.n))
+      refuse(fmt::format("{}/{} does not add in the order of ranks", name(call.collective), call.algorithm));
     if (call.count > count_max) refuse(fmt::format("count is {}, more than {}", call.count, count_max));
   }
   for (const SceneFault& fault : scene.faults)
@@ -204,6 +233,7 @@ std::vector<Scene> simpler(const Scene& scene) {
     for (const size_t count : {size_t{1}, scene.calls[i].count / 2})
       if (count < scene.calls[i].count) add([&](Scene& s) { s.calls[i].count = count; });
     add([&](Scene& s) { s.calls[i].in_place = false; });
+    add([&](Scene& s) { s.calls[i].strict = false; });
   }
   add([](Scene& s) { s.then = SceneThen::end; });
   add([](Scene& s) { s.channels = 1; });
@@ -211,6 +241,7 @@ std::vector<Scene> simpler(const Scene& scene) {
   add([](Scene& s) { s.short_probability = 0; });
   add([](Scene& s) { s.delay_ns_max = 0; });
   add([](Scene& s) { s.crowded = false; });
+  add([](Scene& s) { s.fabric.clear(); });
   return all;
 }
 
