@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/catalog.h"
-#include "base/error.h"
 #include "schedule/collective.h"
 #include "simulation/fabric.h"
+#include "simulation/scene_parts.h"
 
 namespace tutti {
 namespace {
@@ -24,23 +24,15 @@ constexpr std::array<std::string_view, 3> then_names = {"end", "shrink", "replac
 constexpr int ranks_max = 4096;
 constexpr size_t count_max = 1 << 20;
 
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, "scene: " + sentence); }
-
 Collective planned_collective(std::string_view text) {
   for (const Collective collective : planned_collectives)
     if (name(collective) == text) return collective;
-  refuse(fmt::format("\"{}\" is no collective", text));
-}
-
-SceneFaultKind fault_named(std::string_view text) {
-  const auto found = std::find(fault_names.begin(), fault_names.end(), text);
-  if (found == fault_names.end()) refuse(fmt::format("\"{}\" is no fault", text));
-  return SceneFaultKind(found - fault_names.begin());
+  refuse_scene(fmt::format("\"{}\" is no collective", text));
 }
 
 SceneThen then_named(std::string_view text) {
   const auto found = std::ranges::find(then_names, text);
-  if (found == then_names.end()) refuse(fmt::format("then \"{}\" is not end, shrink or replace", text));
+  if (found == then_names.end()) refuse_scene(fmt::format("then \"{}\" is not end, shrink or replace", text));
   return SceneThen(found - then_names.begin());
 }
 
@@ -144,9 +136,7 @@ std::string to_text(const Scene& scene) {
   for (const SceneCall& call : scene.calls)
     json["calls"].push_back({{"call", name(call.collective)}, {"algorithm", call.algorithm}, {"count", call.count},
                              {"root", call.root}, {"in_place", call.in_place}, {"strict", call.strict}});
-  for (const SceneFault& fault : scene.faults)
-    json["faults"].push_back(
-        {{"kind", name(fault.kind)}, {"rank", fault.rank}, {"peer", fault.peer}, {"at_ns", fault.at}});
+  put_faults(json, scene.faults);
   if (scene.then != SceneThen::end) json["then"] = then_names[size_t(scene.then)];
   return json.dump();
 }
@@ -170,32 +160,28 @@ Scene parse_scene(std::string_view text) {
     for (const nlohmann::json& entry : json.at("calls")) {
       const Collective collective = planned_collective(entry.at("call").get<std::string>());
       const Algorithm* algorithm = find_algorithm(collective, entry.at("algorithm").get<std::string>());
-      if (algorithm == nullptr) refuse(fmt::format("{} has no algorithm {}", name(collective), entry.at("algorithm").dump()));
+      if (algorithm == nullptr) refuse_scene(fmt::format("{} has no algorithm {}", name(collective), entry.at("algorithm").dump()));
       scene.calls.push_back({collective, algorithm->name, entry.at("count"), entry.value("root", 0),
                              entry.value("in_place", false), entry.value("strict", false)});
     }
-    for (const nlohmann::json& entry : json.value("faults", nlohmann::json::array()))
-      scene.faults.push_back({fault_named(entry.at("kind").get<std::string>()), entry.at("rank"),
-                              entry.value("peer", 0), entry.value("at_ns", TimeNs{0})});
+    scene.faults = faults_from<SceneFault>(json, fault_names);
   } catch (const nlohmann::json::exception& error) {
-    refuse(error.what());
+    refuse_scene(error.what());
   }
   if (!scene.fabric.empty()) fabric_of(scene.fabric, scene.n);
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < scene.n; };
-  if (scene.n < 2 || scene.n > ranks_max) refuse(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
-  if (scene.channels < 1 || scene.channels > 4) refuse(fmt::format("channels is {}, not within 1..4", scene.channels));
-  if (scene.slots < 2 || scene.slots > 64) refuse(fmt::format("slots is {}, not within 2..64", scene.slots));
-  if (scene.message_bytes_max < 64) refuse(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));
-  if (scene.calls.empty()) refuse("there are no calls");
+  if (scene.n < 2 || scene.n > ranks_max) refuse_scene(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
+  if (scene.channels < 1 || scene.channels > 4) refuse_scene(fmt::format("channels is {}, not within 1..4", scene.channels));
+  if (scene.slots < 2 || scene.slots > 64) refuse_scene(fmt::format("slots is {}, not within 2..64", scene.slots));
+  if (scene.message_bytes_max < 64) refuse_scene(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));
+  if (scene.calls.empty()) refuse_scene("there are no calls");
   for (const SceneCall& call : scene.calls) {
-    if (!is_rank(call.root)) refuse(fmt::format("root {} is no rank of {}", call.root, scene.n));
+    if (!is_rank(call.root)) refuse_scene(fmt::format("root {} is no rank of {}", call.root, scene.n));
     if (call.strict && !is_strict(call, scene.n))
-      refuse(fmt::format("{}/{} does not add in the order of ranks", name(call.collective), call.algorithm));
-    if (call.count > count_max) refuse(fmt::format("count is {}, more than {}", call.count, count_max));
+      refuse_scene(fmt::format("{}/{} does not add in the order of ranks", name(call.collective), call.algorithm));
+    if (call.count > count_max) refuse_scene(fmt::format("count is {}, more than {}", call.count, count_max));
   }
-  for (const SceneFault& fault : scene.faults)
-    if (!is_rank(fault.rank) || !is_rank(fault.peer) || fault.at < 0)
-      refuse(fmt::format("fault {} of rank {} and {} at {} cannot be", name(fault.kind), fault.rank, fault.peer, fault.at));
+  check_faults(scene.faults, scene.n);
   return scene;
 }
 
@@ -248,19 +234,7 @@ std::vector<Scene> simpler(const Scene& scene) {
 }  // namespace
 
 Scene shrunk(Scene scene, const std::function<std::string(const Scene&)>& fails) {
-  constexpr int runs_max = 2000;
-  int runs = 0;
-  for (bool smaller = true; smaller && runs < runs_max;) {
-    smaller = false;
-    for (const Scene& candidate : simpler(scene)) {
-      if (++runs > runs_max) break;
-      if (fails(candidate).empty()) continue;
-      scene = candidate;
-      smaller = true;
-      break;
-    }
-  }
-  return scene;
+  return shrunk_by<Scene>(std::move(scene), fails, simpler);
 }
 
 }  // namespace tutti
