@@ -163,7 +163,7 @@ def forecast(options, case, message_us):
               f"cores={options.cores},message={message_us / 2:.3f}us,receive={message_us / 2:.3f}us")
     printed = subprocess.run(
         [options.build / "tools/sim/tutti-sim", case["collective"], "-n", str(case["ranks"]), "--size", str(case["size"]),
-         "--algorithm", case["algorithm"], "--topology", fabric, "--calls", str(sum(calls_of(case["size"])[:2])), "--pipeline", "1", "--json"],
+         "--algorithm", case["algorithm"], "--topology", fabric, "--calls", str(sum(calls_of(case["size"])[:2])), "--json"],
         check=True, capture_output=True, text=True)
     return json.loads(printed.stdout)["algorithms"][0]["time_ns"] / 1e3
 

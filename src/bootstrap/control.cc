@@ -49,11 +49,12 @@ Control::Control(int rank, int size, const Secret& secret, const BootstrapOption
 Control::~Control() {
   {
     Lock lock(mutex_);
-    // Who has the verdict stays until those who lost their way to it have found another.
+    // Who has the verdict stays until those who lost their way to it have found another; and whoever takes its link to
+    // here for made hears a word over it first, or it would take this rank for dead.
     if (liveness_.has_left(rank_) || verdict() != nullptr)
       changed_.wait_for(lock, leave_wait_ns_max, [&] {
         const bool mended = liveness_.repaired() || liveness_.cut_off();
-        return links_.empty() || (verdict() != nullptr && mended);
+        return !doorkeeper_.owes_entry() && (links_.empty() || (verdict() != nullptr && mended));
       });
     stopping_ = true;
     stop_relink();
@@ -390,6 +391,11 @@ void Control::adopt_meeting(FramedSocket meeting) {
   const Lock lock(mutex_);
   meeting_ = std::move(meeting);
   kick();
+}
+
+bool Control::meets() const {
+  const Lock lock(mutex_);
+  return meeting_.valid();
 }
 
 void Control::finish_meeting(FrameType last_word, const Bytes& payload) {

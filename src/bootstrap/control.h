@@ -45,6 +45,7 @@ class Control {
   Member member(int rank) const;
   void adopt_link(int peer, Fd fd);
   void adopt_meeting(FramedSocket meeting);  // its failures become this rank's verdict
+  bool meets() const;                        // it has not ended
   void wait_linked(TimeNs deadline);         // to the parent and all children; throws Error
   void finish_meeting(FrameType last_word, const Bytes& payload);
 

@@ -79,6 +79,10 @@ std::vector<Doorkeeper::Guest> Doorkeeper::serve(TimeNs now) {
   return guests;
 }
 
+bool Doorkeeper::owes_entry() const noexcept {
+  return std::ranges::any_of(pending_, [](const Handshake& handshake) { return handshake.answered(); });
+}
+
 bool Doorkeeper::make_room(TimeNs now) {
   if (pending_.size() < pending_max) return true;
   if (now - pending_.front().since_ns() < eviction_age_ns) return false;

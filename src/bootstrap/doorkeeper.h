@@ -37,6 +37,8 @@ class Doorkeeper {
 
   // errno of the latest accept that failed for want of descriptors or memory; 0: none.
   int accept_error() const noexcept { return accept_error_; }
+  // Whether somebody may take a connection for made that has not been let in yet.
+  bool owes_entry() const noexcept;
   // No new connections; those under way end.
   void close_listener() noexcept { listener_.reset(); }
   uint16_t port() const;

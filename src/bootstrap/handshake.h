@@ -70,6 +70,8 @@ class Handshake {
   State state() const noexcept { return state_; }
   const Hello& hello() const noexcept { return hello_; }
   uint32_t other_version() const noexcept { return other_version_; }
+  // Listening side: this side has proven itself, so the other may count on the connection as soon as it has sent its part.
+  bool answered() const noexcept { return side_ == Side::listening && phase_ != Phase::greeting; }
   TimeNs since_ns() const noexcept { return since_ns_; }
   // As if it had begun at `since`; false: that has been done before.
   bool renew_once(TimeNs since) noexcept {

@@ -137,6 +137,8 @@ class Joiner {
       DialOptions dialling;
       dialling.deadline = deadline_;
       dialling.system = system_;
+      // It listened before it reported: where it does no more, it has given up, and the meeting place will say why.
+      dialling.hopeless_ns = hopeless_ns;
       dialling.stop = [&] { return control.verdict() != nullptr; };
       DialResult result = dial(member.addresses, Secret{secret_.key, member.identity, secret_.version},
                                hello(Purpose::tree), dialling);
@@ -144,8 +146,9 @@ class Joiner {
       if (result.kind == DialResult::Kind::system)
         throw descriptor_error(me_.describe() + " cannot make a socket", result.error_number);
       if (result.kind != DialResult::Kind::connected)
-        throw Error(Code::timeout, fmt::format("{} cannot reach {}: {}", me_.describe(), member.describe(),
-                                               result.detail));
+        throw Error(result.kind == DialResult::Kind::refused ? Code::remote_error : Code::timeout,
+                    fmt::format("{} cannot reach {}: {}{}", me_.describe(), member.describe(), result.detail,
+                                control.meets() ? "" : fmt::format("; the meeting place at {} has ended too", place_)));
       control.adopt_link(parent, std::move(result.fd));
     }
     control.wait_linked(deadline_);

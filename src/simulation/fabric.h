@@ -133,6 +133,9 @@ Fabric parse_fabric(std::string_view text, int n, const MachineCosts& costs = {}
 // routes are the shortest, and of several the one that the receiver's number picks. Throws Error that names the file.
 Fabric load_fabric(const std::string& path, int n, const MachineCosts& costs = {});
 
+// Either: a file where the text ends with .json.
+Fabric fabric_of(const std::string& text, int n);
+
 // "100G", "1.5ms", "64K": a number with a suffix. `unit` says which: 'b' bits per second (k, M, G, T), 'B' bytes per second,
 // 't' time in ns (ns, us, ms, s), 'n' bytes or a count (K, M, G: powers of 1024). Throws Error that names `what`.
 double quantity(std::string_view text, char unit, std::string_view what);

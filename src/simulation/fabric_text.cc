@@ -312,6 +312,10 @@ Fabric parse_fabric(std::string_view text, int n, const MachineCosts& costs) {
   return FabricMaker(text, n, costs).from_text(text);
 }
 
+Fabric fabric_of(const std::string& text, int n) {
+  return text.ends_with(".json") ? load_fabric(text, n) : parse_fabric(text, n);
+}
+
 Fabric load_fabric(const std::string& path, int n, const MachineCosts& costs) {
   std::ifstream file(path);
   if (!file) throw system_error("cannot read " + path, errno);

@@ -11,6 +11,7 @@
 #include "simulation/arrivals.h"
 #include "simulation/program.h"
 #include "simulation/time_queue.h"
+#include "simulation/traffic.h"
 
 namespace tutti {
 namespace {
@@ -50,14 +51,16 @@ class Machine {
         rest_(tiles_.bytes - (tiles_.simulated - 1) * std::min(tiles_.tile_bytes, tiles_.bytes), chunks_, 1),
         ranks_(size_t(n)),
         arrivals_(size_t(n)),
-        free_ns_(fabric.links()),
-        busy_bytes_(fabric.links()),
+        traffic_(fabric),
         done_ns_(tiles_.in_all_calls()),
         core_free_ns_(size_t(fabric.shared_cores())) {}
 
   void run() {
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) queue_.push(0, rank);
-    while (!queue_.empty()) proceed(queue_.pop().item);
+    while (!queue_.empty()) {
+      const uint32_t item = queue_.pop().item;
+      item < ranks_.size() ? proceed(item) : fly_on(item - uint32_t(ranks_.size()));
+    }
     if (done_ != ranks_.size())
       throw Error(Code::internal_error, fmt::format("{} of {} ranks wait for ever", ranks_.size() - done_, ranks_.size()));
   }
@@ -95,6 +98,12 @@ class Machine {
     uint32_t waits_for = none;  // the rank whose message is missing
     uint32_t sent_to = none;    // the last, unless a message came since
     bool took = false;          // the message that it waits for lies before it
+  };
+  // A message on its way: the first links of its path have taken it.
+  struct Flight {
+    uint32_t from, to;
+    uint32_t hop;  // the next
+    Passage passage;
   };
 
   uint64_t bytes_of(const Op& op, uint32_t tile) const {
@@ -193,28 +202,54 @@ class Machine {
     keep_busy(rank, ends.message_ns);
     const double work_ns = double(bytes) * ends.byte_ns;
     // The head leaves when the sender has begun on the bytes, the tail not before it has ended.
-    double head_ns = rank.clock_ns, tail_ns = rank.clock_ns + work_ns;
+    Flight flight{number, op.peer, 0, {bytes, rank.clock_ns, rank.clock_ns + work_ns}};
     keep_busy(rank, work_ns);
-    for (size_t i = 0; i < path_.count; ++i) {
-      const FabricPath::Hop hop = path_.hops[i];
-      const FabricTier& tier = fabric_.tiers()[hop.tier];
+    bool held = false;
+    if (path_.count > 0) {
+      const FabricTier& tier = fabric_.tiers()[path_.hops[flight.hop].tier];
+      const double ready_ns = flight.passage.head_ns + tier.latency_ns;
       // A token bucket: what the link saved while it rested passes at once.
-      const double saved_ns = i == 0 ? double(fabric_.burst_bytes()) * tier.byte_ns : 0;
-      const double share = i == 0 && fans_out ? 1 + ends.fan_out : 1;
-      const double held_ns = double(bytes) * tier.byte_ns * share, turn_ns = std::max(head_ns, free_ns_[hop.link]);
-      free_ns_[hop.link] = turn_ns + held_ns;
-      busy_bytes_[hop.link] += double(bytes);
-      head_ns = std::max(head_ns, turn_ns - saved_ns);
-      tail_ns = std::max(tail_ns, turn_ns + held_ns - saved_ns);
-      if (i == 0)
-        rank.clock_ns = std::max(rank.clock_ns, tail_ns - double(fabric_.buffer_bytes()) * tier.byte_ns);
-      head_ns += tier.latency_ns;
-      tail_ns += tier.latency_ns;
+      const double left_ns = traffic_.cross(path_.hops[flight.hop++], flight.passage, fans_out ? 1 + ends.fan_out : 1,
+                                            double(fabric_.burst_bytes()) * tier.byte_ns);
+      rank.clock_ns = std::max(rank.clock_ns, left_ns - double(fabric_.buffer_bytes()) * tier.byte_ns);
+      held = flight.passage.head_ns > ready_ns;
     }
     note(ForecastEvent::Kind::send, number, op.peer, begin_ns, rank.clock_ns, bytes);
     ++sends_;
     sent_bytes_ += double(bytes);
-    deliver(number, op.peer, tail_ns + ends.latency_ns);
+    fly(flight, held);
+  }
+
+  // Over the rest of its links, and where it was held, when it reaches them: meanwhile others cross those before it.
+  void fly(Flight flight, bool held) {
+    while (flight.hop < path_.count) {
+      if (held) return postpone(flight);
+      const FabricPath::Hop hop = path_.hops[flight.hop++];
+      const double ready_ns = flight.passage.head_ns + fabric_.tiers()[hop.tier].latency_ns;
+      traffic_.cross(hop, flight.passage);
+      held = flight.passage.head_ns > ready_ns;
+    }
+    const FabricEnds& ends = fabric_.ends(int(flight.from), int(flight.to));
+    deliver(flight.from, flight.to, flight.passage.tail_ns + ends.latency_ns);
+  }
+
+  void postpone(const Flight& flight) {
+    uint32_t place = uint32_t(flights_.size());
+    if (free_flights_.empty()) {
+      flights_.push_back(flight);
+    } else {
+      place = free_flights_.back();
+      free_flights_.pop_back();
+      flights_[place] = flight;
+    }
+    queue_.push(std::max(queue_.now(), flight.passage.head_ns), uint32_t(ranks_.size()) + place);
+  }
+
+  void fly_on(uint32_t place) {
+    const Flight flight = flights_[place];
+    free_flights_.push_back(place);
+    fabric_.route(int(flight.from), int(flight.to), path_);
+    fly(flight, false);
   }
 
   void deliver(uint32_t from, uint32_t to, double time_ns) {
@@ -249,8 +284,8 @@ class Machine {
     for (const FabricTier& tier : fabric_.tiers()) {
       TierLoad load{tier.name, tier.count};
       for (uint32_t link = tier.first; link < tier.first + tier.count; ++link) {
-        load.bytes += busy_bytes_[link];
-        load.busiest_bytes = std::max(load.busiest_bytes, busy_bytes_[link]);
+        load.bytes += traffic_.busy_bytes(link);
+        load.busiest_bytes = std::max(load.busiest_bytes, traffic_.busy_bytes(link));
       }
       if (time_ns > 0) {
         load.busiest_busy = load.busiest_bytes * tier.byte_ns / time_ns;
@@ -272,8 +307,9 @@ class Machine {
   Arrivals arrivals_;
   TimeQueue queue_;
   FabricPath path_;
-  std::vector<double> free_ns_;     // of each link: when what it was given has passed
-  std::vector<double> busy_bytes_;  // of each link
+  std::vector<Flight> flights_;     // those that were held
+  std::vector<uint32_t> free_flights_;
+  Traffic traffic_;
   std::vector<double> done_ns_;     // of each tile
   std::vector<double> core_free_ns_;
   std::vector<uint32_t> woken_;

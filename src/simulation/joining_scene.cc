@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "simulation/joining.h"
+#include "simulation/scene_parts.h"
 
 namespace tutti {
 namespace {
@@ -19,14 +19,6 @@ constexpr std::array<std::string_view, joining_fault_kinds> fault_names = {
     "lying_stranger", "crowd"};
 
 constexpr int ranks_max = 65536;
-
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, "scene: " + sentence); }
-
-Kind fault_named(std::string_view text) {
-  const auto found = std::ranges::find(fault_names, text);
-  if (found == fault_names.end()) refuse(fmt::format("\"{}\" is no fault", text));
-  return Kind(found - fault_names.begin());
-}
 
 JoiningFault random_fault(Random& random, const JoiningScene& scene) {
   JoiningFault fault;
@@ -70,8 +62,7 @@ std::string to_text(const JoiningScene& scene) {
   json["spread_ns"] = scene.spread_ns;
   if (scene.mistake != ProcessMistake::none) json["mistake"] = int(scene.mistake);
   if (scene.key_leaked) json["key_leaked"] = true;
-  for (const JoiningFault& fault : scene.faults)
-    json["faults"].push_back({{"kind", name(fault.kind)}, {"rank", fault.rank}, {"peer", fault.peer}, {"at_ns", fault.at}});
+  put_faults(json, scene.faults);
   return json.dump();
 }
 
@@ -87,48 +78,46 @@ JoiningScene parse_joining_scene(std::string_view text) {
     scene.spread_ns = json.value("spread_ns", TimeNs{0});
     scene.mistake = ProcessMistake(json.value("mistake", 0));
     scene.key_leaked = json.value("key_leaked", false);
-    for (const nlohmann::json& entry : json.value("faults", nlohmann::json::array()))
-      scene.faults.push_back({fault_named(entry.at("kind").get<std::string>()), entry.at("rank"), entry.value("peer", 0),
-                              entry.value("at_ns", TimeNs{0})});
+    scene.faults = faults_from<JoiningFault>(json, fault_names);
   } catch (const nlohmann::json::exception& error) {
-    refuse(error.what());
+    refuse_scene(error.what());
   }
-  if (scene.n < 1 || scene.n > ranks_max) refuse(fmt::format("n is {}, not within 1..{}", scene.n, ranks_max));
-  if (scene.newcomers < 0 || scene.newcomers > ranks_max - scene.n) refuse(fmt::format("newcomers is {}", scene.newcomers));
-  if (scene.spread_ns < 0) refuse(fmt::format("spread_ns is {}, less than 0", scene.spread_ns));
-  const auto is_rank = [&](int rank) { return rank >= 0 && rank < scene.n + scene.newcomers; };
-  for (const JoiningFault& fault : scene.faults)
-    if (!is_rank(fault.rank) || !is_rank(fault.peer) || fault.at < 0)
-      refuse(fmt::format("fault {} of rank {} and {} at {} cannot be", name(fault.kind), fault.rank, fault.peer, fault.at));
+  if (scene.n < 1 || scene.n > ranks_max) refuse_scene(fmt::format("n is {}, not within 1..{}", scene.n, ranks_max));
+  if (scene.newcomers < 0 || scene.newcomers > ranks_max - scene.n) refuse_scene(fmt::format("newcomers is {}", scene.newcomers));
+  if (scene.spread_ns < 0) refuse_scene(fmt::format("spread_ns is {}, less than 0", scene.spread_ns));
+  check_faults(scene.faults, scene.n + scene.newcomers);
   return scene;
 }
 
-JoiningScene shrunk(JoiningScene scene, const std::function<std::string(const JoiningScene&)>& fails) {
-  for (bool smaller = true; smaller;) {
-    smaller = false;
-    std::vector<JoiningScene> simpler;
-    for (size_t i = 0; i < scene.faults.size(); ++i) {
-      simpler.push_back(scene);
-      simpler.back().faults.erase(simpler.back().faults.begin() + long(i));
-    }
-    for (const auto& [n, newcomers] : {std::pair(scene.n / 2, scene.newcomers), std::pair(scene.n - 1, scene.newcomers),
-                                       std::pair(scene.n, scene.newcomers / 2)}) {
-      if (n < 1 || n + newcomers < 2 || n + newcomers >= scene.n + scene.newcomers) continue;
-      simpler.push_back(scene);
-      simpler.back().n = n;
-      simpler.back().newcomers = newcomers;
-      for (JoiningFault& fault : simpler.back().faults) fault.rank %= n + newcomers, fault.peer %= n + newcomers;
-    }
-    if (scene.spread_ns > 0) simpler.push_back(scene), simpler.back().spread_ns = 0;
-    if (scene.agreed_port) simpler.push_back(scene), simpler.back().agreed_port = false;
-    for (const JoiningScene& one : simpler) {
-      if (fails(one).empty()) continue;
-      scene = one;
-      smaller = true;
-      break;
-    }
+namespace {
+
+// All scenes that are one step simpler.
+std::vector<JoiningScene> simpler(const JoiningScene& scene) {
+  std::vector<JoiningScene> all;
+  const auto add = [&](auto change) {
+    all.push_back(scene);
+    change(all.back());
+  };
+  for (size_t i = 0; i < scene.faults.size(); ++i)
+    add([&](JoiningScene& one) { one.faults.erase(one.faults.begin() + long(i)); });
+  for (const auto& [n, newcomers] : {std::pair(scene.n / 2, scene.newcomers), std::pair(scene.n - 1, scene.newcomers),
+                                     std::pair(scene.n, scene.newcomers / 2)}) {
+    if (n < 1 || n + newcomers < 2 || n + newcomers >= scene.n + scene.newcomers) continue;
+    add([ranks = n, more = newcomers](JoiningScene& one) {
+      one.n = ranks;
+      one.newcomers = more;
+      for (JoiningFault& fault : one.faults) fault.rank %= ranks + more, fault.peer %= ranks + more;
+    });
   }
-  return scene;
+  if (scene.spread_ns > 0) add([](JoiningScene& one) { one.spread_ns = 0; });
+  if (scene.agreed_port) add([](JoiningScene& one) { one.agreed_port = false; });
+  return all;
+}
+
+}  // namespace
+
+JoiningScene shrunk(JoiningScene scene, const std::function<std::string(const JoiningScene&)>& fails) {
+  return shrunk_by<JoiningScene>(std::move(scene), fails, simpler);
 }
 
 }  // namespace tutti

@@ -15,9 +15,9 @@ MemoryOfCall::MemoryOfCall(const SceneCall& call, int n, uint64_t seed)
       means_(meaning(call.collective)),
       n_(n),
       seed_(seed),
-      floats_(call.collective == Collective::all_reduce && seed % 2 == 0),
+      floats_(call.strict || (call.collective == Collective::all_reduce && seed % 2 == 0)),
       ranks_(size_t(n)) {
-  for (size_t i = 0; means_.reduces && i < elements(Part::all); ++i) sums_.push_back(sum_of(uint32_t(n), i));
+  for (size_t i = 0; means_.reduces && i < elements(Part::all); ++i) sums_.push_back(stored_sum(uint32_t(n), i));
   for (int rank = 0; rank < n; ++rank) {
     Buffers& buffers = ranks_[size_t(rank)];
     // One element more, for who asks for more.
@@ -28,7 +28,7 @@ MemoryOfCall::MemoryOfCall(const SceneCall& call, int n, uint64_t seed)
     std::vector<int32_t>& source = in_place(rank) ? buffers.output : buffers.input;
     const bool own = input_of(rank) == Part::own, own_of_all = own && in_place(rank) && output_of(rank) == Part::all;
     const size_t at = own_of_all ? size_t(rank) * call.count : 0;
-    for (size_t i = 0; i < elements(input_of(rank)); ++i) source[guard + at + i] = as_stored(value(rank, i));
+    for (size_t i = 0; i < elements(input_of(rank)); ++i) source[guard + at + i] = stored(rank, i);
   }
 }
 
@@ -49,29 +49,35 @@ int32_t MemoryOfCall::value(int rank, size_t index) const {
   return int32_t((uint64_t(rank) * 31 + index * 7 + seed_) % 1009);
 }
 
-int32_t MemoryOfCall::as_stored(int64_t value) const {
-  return floats_ ? std::bit_cast<int32_t>(float(value)) : int32_t(value);
+int32_t MemoryOfCall::stored(int rank, size_t index) const {
+  const int32_t whole = value(rank, index);
+  if (!floats_) return whole;
+  return std::bit_cast<int32_t>(call_.strict ? float(whole - 500) / 7.0f : float(whole));
 }
 
-int64_t MemoryOfCall::sum_of(uint32_t joined, size_t index) const {
-  int64_t sum = 0;
-  for (uint32_t rank = 0; rank < joined; ++rank) sum += value(int(rank), index);
+int32_t MemoryOfCall::stored_sum(uint32_t joined, size_t index) const {
+  if (joined == 0) return 0;
+  int32_t sum = stored(0, index);
+  for (uint32_t rank = 1; rank < joined; ++rank) {
+    const int32_t next = stored(int(rank), index);
+    sum = floats_ ? std::bit_cast<int32_t>(std::bit_cast<float>(sum) + std::bit_cast<float>(next)) : sum + next;
+  }
   return sum;
 }
 
 // Element `index` of what the rank has as its output.
-int64_t MemoryOfCall::expected(int rank, size_t index) const {
+int32_t MemoryOfCall::expected(int rank, size_t index) const {
   const size_t count = call_.count, block = means_.blocks && count > 0 ? index / count : 0;
   if (means_.reduces) {
     const size_t at = means_.blocks ? size_t(rank) * count + index : index;
     const uint32_t joined = means_.joined(uint32_t(rank), uint32_t(n_));
-    return joined == uint32_t(n_) ? sums_[at] : sum_of(joined, at);
+    return joined == uint32_t(n_) ? sums_[at] : stored_sum(joined, at);
   }
-  if (means_.transposes) return value(int(block), size_t(rank) * count + index % count);
-  if (!means_.blocks) return value(call_.root, index);
+  if (means_.transposes) return stored(int(block), size_t(rank) * count + index % count);
+  if (!means_.blocks) return stored(call_.root, index);
   // Blocks keep their number: that of whose input it is, or of whose output it becomes.
-  if (means_.rooted && means_.root_input == Part::all) return value(call_.root, size_t(rank) * count + index);
-  return value(int(block), index % count);
+  if (means_.rooted && means_.root_input == Part::all) return stored(call_.root, size_t(rank) * count + index);
+  return stored(int(block), index % count);
 }
 
 std::vector<int32_t>& MemoryOfCall::result(int rank) { return ranks_[size_t(rank)].output; }
@@ -83,6 +89,7 @@ Request MemoryOfCall::request(int rank, bool differs) {
                   call_.count};
   if (differs && means_.reduces && seed_ / 2 % 2 == 0) request.call.op = ReduceOp::max;
   else if (differs) ++request.call.count;
+  if (call_.strict) request.terms.determinism = Determinism::strict;
   const auto at = [](std::vector<int32_t>& buffer) { return reinterpret_cast<std::byte*>(buffer.data() + guard); };
   request.in_place = in_place(rank);
   if (output_of(rank) != Part::none) request.output = at(buffers.output);
@@ -97,7 +104,7 @@ std::string MemoryOfCall::wrong(int rank) const {
   const bool among = in_place(rank) && output_of(rank) == Part::own && input_of(rank) == Part::all && means_.blocks;
   const size_t first = guard + (among ? size_t(rank) * call_.count : 0), n = elements(output_of(rank));
   for (size_t i = 0; i < n; ++i)
-    if (memory[first + i] != as_stored(expected(rank, i))) return fmt::format("element {} of {} is wrong", i, n);
+    if (memory[first + i] != expected(rank, i)) return fmt::format("element {} of {} is wrong", i, n);
   for (size_t i = 0; i < guard; ++i)
     if (memory[i] != guard_value || memory[memory.size() - 1 - i] != guard_value)
       return "memory beside the output has changed";

@@ -12,7 +12,8 @@
 namespace tutti {
 
 // Elements are int32 and operators sums, whose results are the same in every order; all_reduces with an even seed take
-// float32, of whole numbers that are small enough to be exact.
+// float32, of whole numbers that are small enough to be exact. Strict calls take fractions in float32, whose sum must be the
+// one in the order of ranks, bit by bit.
 class MemoryOfCall {
  public:
   MemoryOfCall(const SceneCall& call, int n, uint64_t seed);
@@ -36,9 +37,9 @@ class MemoryOfCall {
   };
   size_t elements(Part part) const;
   int32_t value(int rank, size_t index) const;
-  int64_t sum_of(uint32_t joined, size_t index) const;
-  int64_t expected(int rank, size_t index) const;
-  int32_t as_stored(int64_t value) const;
+  int32_t stored(int rank, size_t index) const;  // an input's element, its bits
+  int32_t stored_sum(uint32_t joined, size_t index) const;
+  int32_t expected(int rank, size_t index) const;
   bool in_place(int rank) const;
   Part input_of(int rank) const;
   Part output_of(int rank) const;
@@ -50,7 +51,7 @@ class MemoryOfCall {
   const int n_;
   const uint64_t seed_;
   const bool floats_;
-  std::vector<int64_t> sums_;  // of all ranks' inputs
+  std::vector<int32_t> sums_;  // of all ranks' inputs
   std::vector<Buffers> ranks_;
 };
 

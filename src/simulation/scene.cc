@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "algorithms/catalog.h"
-#include "base/error.h"
 #include "schedule/collective.h"
+#include "simulation/fabric.h"
+#include "simulation/scene_parts.h"
 
 namespace tutti {
 namespace {
@@ -23,24 +24,31 @@ constexpr std::array<std::string_view, 3> then_names = {"end", "shrink", "replac
 constexpr int ranks_max = 4096;
 constexpr size_t count_max = 1 << 20;
 
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, "scene: " + sentence); }
-
 Collective planned_collective(std::string_view text) {
   for (const Collective collective : planned_collectives)
     if (name(collective) == text) return collective;
-  refuse(fmt::format("\"{}\" is no collective", text));
-}
-
-SceneFaultKind fault_named(std::string_view text) {
-  const auto found = std::find(fault_names.begin(), fault_names.end(), text);
-  if (found == fault_names.end()) refuse(fmt::format("\"{}\" is no fault", text));
-  return SceneFaultKind(found - fault_names.begin());
+  refuse_scene(fmt::format("\"{}\" is no collective", text));
 }
 
 SceneThen then_named(std::string_view text) {
   const auto found = std::ranges::find(then_names, text);
-  if (found == then_names.end()) refuse(fmt::format("then \"{}\" is not end, shrink or replace", text));
+  if (found == then_names.end()) refuse_scene(fmt::format("then \"{}\" is not end, shrink or replace", text));
   return SceneThen(found - then_names.begin());
+}
+
+// Slow enough that messages wait for each other.
+constexpr std::array<std::string_view, 6> fabrics = {"switch,link=10G",
+                                                     "switch,ranks=4,numa=2,rails=2,link=10G",
+                                                     "fat-tree:3x3x3,oversubscription=3,link=10G",
+                                                     "fat-tree:2x16,ranks=2,link=25G",
+                                                     "dragonfly,link=10G,global=5G",
+                                                     "torus,link=10G"};
+
+// Whether it adds in the order of ranks, also among fewer of them.
+bool is_strict(const SceneCall& call, int n) {
+  const Algorithm* const algorithm = find_algorithm(call.collective, call.algorithm);
+  if (!meaning(call.collective).reduces || algorithm->name == "hierarchical") return false;
+  return algorithm->claim({.rank = 0, .n = n, .root = call.root, .pipeline = 1, .host_of = {}}).left_fold;
 }
 
 // More ranks end in the same moment or later, and others are late meanwhile; afterwards survivors may go on.
@@ -75,14 +83,9 @@ SceneCall random_call(Random& random, int n) {
   return call;
 }
 
-}  // namespace
-
-std::string_view name(SceneFaultKind kind) { return fault_names[size_t(kind)]; }
-
-Scene scene_of(uint64_t seed) {
-  Random random(seed * 2 + 1);
-  Scene scene;
-  scene.seed = seed;
+// Ranks, links, calls and faults.
+void draw(Scene& scene) {
+  Random random(scene.seed * 2 + 1);
   scene.n = int(random.between(2, random.chance(0.1) ? 24 : 9));
   scene.channels = int(random.between(1, 2));
   scene.slots = int(random.between(2, 3));
@@ -91,7 +94,7 @@ Scene scene_of(uint64_t seed) {
   scene.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
   scene.crowded = random.chance(0.5);
   for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n));
-  if (random.chance(0.1)) return scene;
+  if (random.chance(0.1)) return;
   SceneFault fault;
   fault.kind = SceneFaultKind(random.below(random.chance(0.3) ? 3 : scene_fault_kinds));  // the first three end ranks
   fault.rank = int(random.below(uint64_t(scene.n)));
@@ -101,6 +104,19 @@ Scene scene_of(uint64_t seed) {
   if (fault.kind == SceneFaultKind::mismatch) scene.calls[0] = {Collective::all_reduce, "ring", 100, 0, false};
   scene.faults.push_back(fault);
   if (fault.kind <= SceneFaultKind::stop && random.chance(0.7)) add_deaths(random, scene);
+}
+
+}  // namespace
+
+std::string_view name(SceneFaultKind kind) { return fault_names[size_t(kind)]; }
+
+Scene scene_of(uint64_t seed) {
+  Scene scene;
+  scene.seed = seed;
+  draw(scene);
+  Random random(seed * 2 + 2);
+  if (random.chance(0.4)) scene.fabric = fabrics[random.below(fabrics.size())];
+  for (SceneCall& call : scene.calls) call.strict = is_strict(call, scene.n) && random.chance(0.7);
   return scene;
 }
 
@@ -114,14 +130,13 @@ std::string to_text(const Scene& scene) {
   json["short"] = scene.short_probability;
   json["delay_ns"] = scene.delay_ns_max;
   json["crowded"] = scene.crowded;
+  if (!scene.fabric.empty()) json["fabric"] = scene.fabric;
   if (scene.transport_mistake != SimulatedMistake::none) json["transport_mistake"] = int(scene.transport_mistake);
   if (scene.mistake != SceneMistake::none) json["mistake"] = int(scene.mistake);
   for (const SceneCall& call : scene.calls)
     json["calls"].push_back({{"call", name(call.collective)}, {"algorithm", call.algorithm}, {"count", call.count},
-                             {"root", call.root}, {"in_place", call.in_place}});
-  for (const SceneFault& fault : scene.faults)
-    json["faults"].push_back(
-        {{"kind", name(fault.kind)}, {"rank", fault.rank}, {"peer", fault.peer}, {"at_ns", fault.at}});
+                             {"root", call.root}, {"in_place", call.in_place}, {"strict", call.strict}});
+  put_faults(json, scene.faults);
   if (scene.then != SceneThen::end) json["then"] = then_names[size_t(scene.then)];
   return json.dump();
 }
@@ -138,35 +153,35 @@ Scene parse_scene(std::string_view text) {
     scene.short_probability = json.value("short", 0.0);
     scene.delay_ns_max = json.value("delay_ns", TimeNs{0});
     scene.crowded = json.value("crowded", false);
+    scene.fabric = json.value("fabric", std::string());
     scene.transport_mistake = SimulatedMistake(json.value("transport_mistake", 0));
     scene.mistake = SceneMistake(json.value("mistake", 0));
     scene.then = then_named(json.value("then", std::string("end")));
     for (const nlohmann::json& entry : json.at("calls")) {
       const Collective collective = planned_collective(entry.at("call").get<std::string>());
       const Algorithm* algorithm = find_algorithm(collective, entry.at("algorithm").get<std::string>());
-      if (algorithm == nullptr) refuse(fmt::format("{} has no algorithm {}", name(collective), entry.at("algorithm").dump()));
+      if (algorithm == nullptr) refuse_scene(fmt::format("{} has no algorithm {}", name(collective), entry.at("algorithm").dump()));
       scene.calls.push_back({collective, algorithm->name, entry.at("count"), entry.value("root", 0),
-                             entry.value("in_place", false)});
+                             entry.value("in_place", false), entry.value("strict", false)});
     }
-    for (const nlohmann::json& entry : json.value("faults", nlohmann::json::array()))
-      scene.faults.push_back({fault_named(entry.at("kind").get<std::string>()), entry.at("rank"),
-                              entry.value("peer", 0), entry.value("at_ns", TimeNs{0})});
+    scene.faults = faults_from<SceneFault>(json, fault_names);
   } catch (const nlohmann::json::exception& error) {
-    refuse(error.what());
+    refuse_scene(error.what());
   }
+  if (!scene.fabric.empty()) fabric_of(scene.fabric, scene.n);
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < scene.n; };
-  if (scene.n < 2 || scene.n > ranks_max) refuse(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
-  if (scene.channels < 1 || scene.channels > 4) refuse(fmt::format("channels is {}, not within 1..4", scene.channels));
-  if (scene.slots < 2 || scene.slots > 64) refuse(fmt::format("slots is {}, not within 2..64", scene.slots));
-  if (scene.message_bytes_max < 64) refuse(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));
-  if (scene.calls.empty()) refuse("there are no calls");
+  if (scene.n < 2 || scene.n > ranks_max) refuse_scene(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
+  if (scene.channels < 1 || scene.channels > 4) refuse_scene(fmt::format("channels is {}, not within 1..4", scene.channels));
+  if (scene.slots < 2 || scene.slots > 64) refuse_scene(fmt::format("slots is {}, not within 2..64", scene.slots));
+  if (scene.message_bytes_max < 64) refuse_scene(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));
+  if (scene.calls.empty()) refuse_scene("there are no calls");
   for (const SceneCall& call : scene.calls) {
-    if (!is_rank(call.root)) refuse(fmt::format("root {} is no rank of {}", call.root, scene.n));
-    if (call.count > count_max) refuse(fmt::format("count is {}, more than {}", call.count, count_max));
+    if (!is_rank(call.root)) refuse_scene(fmt::format("root {} is no rank of {}", call.root, scene.n));
+    if (call.strict && !is_strict(call, scene.n))
+      refuse_scene(fmt::format("{}/{} does not add in the order of ranks", name(call.collective), call.algorithm));
+    if (call.count > count_max) refuse_scene(fmt::format("count is {}, more than {}", call.count, count_max));
   }
-  for (const SceneFault& fault : scene.faults)
-    if (!is_rank(fault.rank) || !is_rank(fault.peer) || fault.at < 0)
-      refuse(fmt::format("fault {} of rank {} and {} at {} cannot be", name(fault.kind), fault.rank, fault.peer, fault.at));
+  check_faults(scene.faults, scene.n);
   return scene;
 }
 
@@ -204,6 +219,7 @@ std::vector<Scene> simpler(const Scene& scene) {
     for (const size_t count : {size_t{1}, scene.calls[i].count / 2})
       if (count < scene.calls[i].count) add([&](Scene& s) { s.calls[i].count = count; });
     add([&](Scene& s) { s.calls[i].in_place = false; });
+    add([&](Scene& s) { s.calls[i].strict = false; });
   }
   add([](Scene& s) { s.then = SceneThen::end; });
   add([](Scene& s) { s.channels = 1; });
@@ -211,25 +227,14 @@ std::vector<Scene> simpler(const Scene& scene) {
   add([](Scene& s) { s.short_probability = 0; });
   add([](Scene& s) { s.delay_ns_max = 0; });
   add([](Scene& s) { s.crowded = false; });
+  add([](Scene& s) { s.fabric.clear(); });
   return all;
 }
 
 }  // namespace
 
 Scene shrunk(Scene scene, const std::function<std::string(const Scene&)>& fails) {
-  constexpr int runs_max = 2000;
-  int runs = 0;
-  for (bool smaller = true; smaller && runs < runs_max;) {
-    smaller = false;
-    for (const Scene& candidate : simpler(scene)) {
-      if (++runs > runs_max) break;
-      if (fails(candidate).empty()) continue;
-      scene = candidate;
-      smaller = true;
-      break;
-    }
-  }
-  return scene;
+  return shrunk_by<Scene>(std::move(scene), fails, simpler);
 }
 
 }  // namespace tutti

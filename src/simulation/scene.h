@@ -46,6 +46,7 @@ struct SceneCall {
   size_t count = 1000;
   int root = 0;
   bool in_place = false;
+  bool strict = false;  // of numbers whose sum depends on the order, which must be that of ranks
 };
 
 // What goes wrong on purpose in the driver around the ranks, to see whether it is found; those of the transport are
@@ -78,6 +79,7 @@ struct Scene {
   double short_probability = 0;
   TimeNs delay_ns_max = 0;
   bool crowded = false;  // ranks yield rather than spin
+  std::string fabric;    // whose links all messages cross, as fabric.h has it, or a file (.json); "": each pair has its own
   std::vector<SceneCall> calls;
   std::vector<SceneFault> faults;
   SceneThen then = SceneThen::end;

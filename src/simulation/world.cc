@@ -19,6 +19,7 @@
 #include "simulation/judgement.h"
 #include "simulation/memory_of_call.h"
 #include "simulation/session.h"
+#include "simulation/traffic.h"
 
 namespace tutti {
 namespace {
@@ -28,6 +29,8 @@ class World final : public SessionWorld {
   explicit World(const Scene& scene)
       : scene_(scene),
         struck_(scene.faults.size()),
+        fabric_(fabric_of(scene.fabric.empty() ? "switch" : scene.fabric, scene.n + stand_ins(scene))),
+        traffic_(fabric_),
         network_(options_of(scene)),
         processes_(size_t(scene.n + stand_ins(scene))) {
     for (int p = 0; p < int(processes_.size()); ++p) make_process(p);
@@ -191,6 +194,10 @@ class World final : public SessionWorld {
     options.short_probability = scene.short_probability;
     options.delay_ns_max = scene.delay_ns_max;
     options.mistake = scene.transport_mistake;
+    if (!scene.fabric.empty())
+      options.cross = [this](int from, int to, size_t bytes, TimeNs begins, TimeNs left) {
+        return TimeNs(traffic_.cross_all(from, to, {bytes, double(begins), double(left)}));
+      };
     for (const SceneFault& fault : scene.faults) options.checksums |= fault.kind == SceneFaultKind::bit_flip;
     options.interrupted = [this](int p) { interrupted(p); };
     if (has_fault(scene, SceneFaultKind::allocation)) options.entered = [this](int p) { settle_allocation(p); };
@@ -575,6 +582,8 @@ class World final : public SessionWorld {
   const Scene& scene_;
   std::vector<std::string> names_;  // of ranks
   std::vector<char> struck_;
+  const Fabric fabric_;
+  Traffic traffic_;
   SimulatedNetwork network_;
   std::deque<Session> sessions_;  // they stay where they are
   std::vector<Process> processes_;

@@ -9,6 +9,7 @@
 #include "simulation/arrivals.h"
 #include "simulation/program.h"
 #include "simulation/time_queue.h"
+#include "simulation/traffic.h"
 #include "transport/simulated/random.h"
 
 namespace tutti {
@@ -68,6 +69,30 @@ TEST(Forecast, IsSlowerThroughAnOversubscribedSwitch) {
   // A ring has neighbours: only one message of a leaf goes up.
   const auto ring = [](const char* fabric) { return time_of(Collective::all_reduce, "ring", 64, fabric, 64 << 20); };
   EXPECT_NEAR(ring("fat-tree:8x8,oversubscription=4"), ring("fat-tree:8x8"), 0.02 * ring("fat-tree:8x8"));
+}
+
+// Who hands over more than its link can take at once lets others pass the links behind it: in two trees each rank passes
+// on one half, and none waits for what is still to leave the root.
+TEST(Forecast, TakesEachLinkInTheOrderInWhichMessagesReachIt) {
+  const int n = 3;
+  const Fabric fabric = parse_fabric("switch,link=500M,down=100G,hop=0,latency=0,buffer=2M,message=1us,receive=1us", n);
+  const uint64_t bytes = 256 << 10;
+  const double least = double(bytes) * 16;  // over the root's link, in ns
+  for (const int pipeline : {2, 4, 16})
+    for (const uint32_t calls : {1u, 3u, 24u}) {
+      const Forecast seen = forecast(*find_algorithm(Collective::broadcast, "double_tree"), {0, n, 0, pipeline, {}}, fabric,
+                                     {.bytes = bytes, .calls = calls});
+      EXPECT_GT(seen.time_ns, 0.99 * least) << pipeline << " chunks, " << calls << " calls";
+      EXPECT_LT(seen.time_ns, 1.8 * least) << pipeline << " chunks, " << calls << " calls";
+    }
+}
+
+TEST(Traffic, HoldsALinkForWhatCrossesIt) {
+  const Fabric fabric = parse_fabric("switch:4,link=8G,hop=100ns", 4);  // 1 ns a byte
+  Traffic traffic(fabric);
+  EXPECT_DOUBLE_EQ(traffic.cross_all(0, 1, {1000, 0, 0}), 1200);
+  EXPECT_DOUBLE_EQ(traffic.cross_all(2, 3, {1000, 0, 0}), 1200);
+  EXPECT_DOUBLE_EQ(traffic.cross_all(2, 1, {1000, 0, 0}), 2200);  // after the one before it, on both of its links
 }
 
 TEST(Forecast, UsesAllRails) {

@@ -67,6 +67,23 @@ TEST_F(Joining, HoldsUnderEveryFaultOfEverySeed) {
   }
 }
 
+// Each was a violation once (docs/simulation.md).
+TEST_F(Joining, HoldsWhereItDidNotOnce) {
+  const char* scenes[] = {
+      // Who gave up closed links that others already counted on.
+      R"({"seed":7417,"n":7,"spread_ns":0,"faults":[{"kind":"descriptors","rank":1,"at_ns":14116637}],"place_apart":true})",
+      R"({"seed":7432,"n":6,"spread_ns":0,"faults":[{"kind":"descriptors","rank":2,"at_ns":9955792}]})",
+      R"({"seed":9262,"n":9,"spread_ns":5790296,"faults":[{"kind":"death","rank":8,"at_ns":5952055}]})",
+      // The meeting place had died, and the parent had given up.
+      R"({"seed":42946,"n":4,"agreed_port":true,"spread_ns":10153535,"faults":[{"kind":"death","rank":0,"at_ns":88279572},
+          {"kind":"crowd","rank":1,"at_ns":11490712}]})",
+      R"({"seed":78350,"n":6,"agreed_port":true,"spread_ns":12231884,"faults":[{"kind":"death","rank":0,"at_ns":42897204},
+          {"kind":"pause","rank":4,"at_ns":13110578}]})",
+      // Late twice was too late, and nobody's mistake.
+      R"({"seed":9412,"n":2,"spread_ns":0,"faults":[{"kind":"late","rank":0,"at_ns":1},{"kind":"late","rank":0,"at_ns":2}]})"};
+  for (const char* text : scenes) EXPECT_EQ(told(parse_joining_scene(text)), "");
+}
+
 // Where ranks meet is one thread of one process; what it hears is counted there.
 void expect_few_messages(int n) {
   JoiningScene scene;

@@ -34,6 +34,19 @@ TEST(MemoryOfCall, SeesWhatIsWrittenBesideTheOutput) {
   EXPECT_EQ(memory.wrong(0), "memory beside the output has changed");
 }
 
+// ((x0 + x1) + x2) and no other order, where they differ.
+TEST(MemoryOfCall, WantsAStrictSumInTheOrderOfRanks) {
+  MemoryOfCall memory({Collective::all_reduce, "one_shot", 200, 0, false, true}, 3, 7);
+  const float* inputs[3];
+  for (const int rank : {0, 1, 2}) inputs[rank] = reinterpret_cast<const float*>(memory.request(rank, false).input);
+  auto* const output = reinterpret_cast<float*>(memory.request(0, false).output);
+  EXPECT_EQ(memory.request(0, false).terms.determinism, Determinism::strict);
+  for (size_t i = 0; i < 200; ++i) output[i] = inputs[0][i] + inputs[1][i] + inputs[2][i];
+  EXPECT_EQ(memory.wrong(0), "");
+  for (size_t i = 0; i < 200; ++i) output[i] = inputs[2][i] + inputs[1][i] + inputs[0][i];
+  EXPECT_NE(memory.wrong(0), "");
+}
+
 TEST(MemoryOfCall, LetsOneRankCallOtherwise) {
   for (const uint64_t seed : {0, 2}) {
     MemoryOfCall memory({Collective::all_reduce, "ring", 10, 0, false}, 2, seed);

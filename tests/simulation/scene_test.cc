@@ -36,6 +36,10 @@ TEST(Scenes, RefuseWhatCannotBe) {
   EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"ring","count":1}],
                         "faults":[{"kind":"earthquake","rank":0}]})"),
             "scene: \"earthquake\" is no fault");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"ring","count":1,"strict":true}]})"),
+            "scene: all_reduce/ring does not add in the order of ranks");
+  EXPECT_NE(refused(R"({"n":2,"fabric":"web:3","calls":[{"call":"all_reduce","algorithm":"ring","count":1}]})").find("web"),
+            std::string::npos);
   EXPECT_NE(refused("{").find("parse error"), std::string::npos);
 }
 

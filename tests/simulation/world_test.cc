@@ -53,6 +53,7 @@ TEST(World, HoldsUnderEveryFaultOfEverySeed) {
   // By fault: all calls ok on all survivors, on some, on none.
   std::map<std::string_view, std::array<uint64_t, 3>> endings;
   std::map<int, uint64_t> regroupings, deaths;
+  uint64_t strict = 0, on_fabrics = 0;
   for (uint64_t seed = 0; seed < seeds; ++seed) {
     const Scene scene = scene_of(seed);
     const WorldResult seen = play(scene);
@@ -61,6 +62,8 @@ TEST(World, HoldsUnderEveryFaultOfEverySeed) {
     const auto ended = std::ranges::count_if(scene.faults, [](const SceneFault& one) { return ends_rank(one.kind); });
     ++regroupings[seen.regroupings];
     ++deaths[int(ended)];
+    strict += seen.all_ok > 0 && std::ranges::any_of(scene.calls, &SceneCall::strict);
+    on_fabrics += !scene.fabric.empty();
     if (scene.then != SceneThen::end || ended > 1) continue;
     const std::string_view fault = scene.faults.empty() ? "none" : name(scene.faults[0].kind);
     ++endings[fault][seen.all_ok == seen.survivors ? 0 : seen.all_ok > 0 ? 1 : 2];
@@ -70,6 +73,9 @@ TEST(World, HoldsUnderEveryFaultOfEverySeed) {
     fmt::print("{:<14} all survivors ok {:>6}, some {:>6}, none {:>6}\n", fault, ends[0], ends[1], ends[2]);
   for (const auto& [times, scenes] : regroupings) fmt::print("went on {} times: {} scenes\n", times, scenes);
   for (const auto& [ranks, scenes] : deaths) fmt::print("{} ranks end: {} scenes\n", ranks, scenes);
+  fmt::print("strict calls that were ok: {} scenes; on fabrics: {} scenes\n", strict, on_fabrics);
+  EXPECT_GT(strict, seeds / 20);
+  EXPECT_GT(on_fabrics, seeds / 4);
   EXPECT_GT(regroupings[1], seeds / 50);
   EXPECT_GT(regroupings[2], 0u);
   EXPECT_GT(deaths[2], seeds / 50);
@@ -186,6 +192,27 @@ TEST(World, EndsACallThatMovesAllTheTimeByItsDeadlineToo) {
   const WorldResult seen = play(scene);
   EXPECT_NE(seen.verdict.find("waited 100 ms in all_reduce"), std::string::npos) << seen.verdict << seen.problem;
   EXPECT_LT(seen.ended_at, WorldTimes::timeout_ns + 10 * ns_per_ms);
+}
+
+// The engine's own messages wait for each other where they share links; where they do not, the fabric takes no time.
+TEST(World, SendsOverTheLinksOfAFabric) {
+  const auto time_on = [](const char* fabric) {
+    Scene scene;
+    scene.n = 16;
+    scene.calls = {{Collective::all_to_all, "pairwise", 20'000, 0, false}};
+    scene.fabric = fabric;
+    const WorldResult seen = play(scene);
+    EXPECT_EQ(seen.problem, "") << fabric;
+    EXPECT_EQ(seen.all_ok, 16) << fabric;
+    return double(seen.ended_at);
+  };
+  const double alone = time_on(""), switched = time_on("switch,link=1000G,hop=0"), full = time_on("fat-tree:4x4,link=2G"),
+               narrow = time_on("fat-tree:4x4,link=2G,oversubscription=4");
+  EXPECT_NEAR(switched, alone, 0.05 * alone);
+  EXPECT_GT(full, 1.5 * alone);
+  EXPECT_GT(narrow, 1.15 * full);
+  // 12 of 16 messages of each rank leave its leaf, by the one way up that four ranks share.
+  EXPECT_GT(narrow, 4 * 12 * 20'000 * 4 * 4.0);
 }
 
 TEST(World, RunsAThousandRealEngines) {

@@ -1,7 +1,6 @@
 // tutti-schedule: lists, prints, checks, prices, draws, exports and imports schedules.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "schedule/draw.h"
 #include "schedule/print.h"
+#include "tools/command_line.h"
 #include "tools/schedule/document.h"
 #include "tools/schedule/msccl.h"
 #include "tools/schedule/report.h"
@@ -21,9 +21,6 @@
 
 namespace tutti {
 namespace {
-
-constexpr int exit_failed = 1;     // not proven, or this machine refused
-constexpr int exit_arguments = 2;  // an argument cannot be what it is
 
 std::string contents_of(const std::string& path) {
   errno = 0;
@@ -97,12 +94,6 @@ void price_named(const Arguments& arguments) {
              best.price.bytes);
   if (pipelined) fmt::print(", {} pipeline chunks", best.pipeline);
   fmt::print("\n");
-}
-
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  if (!file) throw system_error("cannot write " + path.string(), errno);
 }
 
 // To standard output where there is no file, or "-".
@@ -204,13 +195,7 @@ int run(int argc, char** argv) {
   CLI::App app("Lists, prints, checks, prices, draws, exports and imports schedules of collective algorithms.",
                "tutti-schedule");
   declare(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_arguments;
-  }
-  try {
-    const std::string chosen = app.get_subcommands().front()->get_name();
+  return run_tool(app, argc, argv, [&](const std::string& chosen) {
     if (chosen == "list") list();
     if (chosen == "print") print(arguments);
     if (chosen == "check") check_named(arguments);
@@ -219,12 +204,7 @@ int run(int argc, char** argv) {
     if (chosen == "export") export_json(arguments);
     if (chosen == "import") import_xml(arguments);
     if (chosen == "document") document(arguments);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tutti-schedule: {}\n", error.what());
-    const Error* known = dynamic_cast<const Error*>(&error);
-    return known != nullptr && known->code() == Code::invalid_argument ? exit_arguments : exit_failed;
-  }
-  return 0;
+  });
 }
 
 }  // namespace

@@ -1,26 +1,19 @@
 // tutti-sim: forecasts collectives on fabrics that need not exist, and plays faults in virtual time.
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "schedule/collective.h"
 #include "simulation/joining.h"
 #include "simulation/world.h"
+#include "tools/command_line.h"
 #include "tools/sim/outlook.h"
 
 namespace tutti {
 namespace {
-
-constexpr int exit_failed = 1;     // this machine refused
-constexpr int exit_arguments = 2;  // an argument cannot be what it is
 
 struct Arguments {
   int n = 8, root = 0, pipeline = 0, calls = 1;
@@ -31,12 +24,6 @@ struct Arguments {
 };
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Code::invalid_argument, sentence); }
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  if (!file) throw system_error("cannot write " + path, errno);
-}
 
 // "64,4K,1M", or "1K..1M": each four times the one before.
 std::vector<uint64_t> list_of(const std::string& text, const char* argument, double factor) {
@@ -208,13 +195,7 @@ int run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app("Forecasts collectives on fabrics in virtual time.", "tutti-sim");
   declare(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_arguments;
-  }
-  try {
-    const std::string chosen = app.get_subcommands().front()->get_name();
+  return run_tool(app, argc, argv, [&](const std::string& chosen) {
     if (chosen == "faults") play_scenes(arguments, "faults", scene_of, parse_scene);
     if (chosen == "joining") {
       ::setenv("TUTTI_LOG", "off", 0);  // what ranks would say of strangers and of descriptors that ran out
@@ -222,12 +203,7 @@ int run(int argc, char** argv) {
     }
     for (const Collective collective : planned_collectives)
       if (chosen == name(collective)) answer(arguments, collective);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tutti-sim: {}\n", error.what());
-    const Error* known = dynamic_cast<const Error*>(&error);
-    return known != nullptr && known->code() == Code::invalid_argument ? exit_arguments : exit_failed;
-  }
-  return 0;
+  });
 }
 
 }  // namespace

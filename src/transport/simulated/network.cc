@@ -399,11 +399,13 @@ void SimulatedNetwork::push(EventKind kind, int rank, uint64_t argument, TimeNs 
 void SimulatedNetwork::sent(Link& link) {
   RankState& sender = state_[size_t(link.from)];
   Message& message = link.writing();
-  sender.busy_until = std::max(sender.busy_until, now_) +
-                      TimeNs(link.cost.message_ns + double(message.bytes) * link.cost.byte_ns);
+  const TimeNs begins = std::max(sender.busy_until, now_) + TimeNs(link.cost.message_ns);
+  sender.busy_until = begins + TimeNs(double(message.bytes) * link.cost.byte_ns);
   const TimeNs delay_ns_max = std::max(options_.delay_ns_max, link.noise.delay_ns_max);
   const TimeNs delay = delay_ns_max > 0 ? random_.between(0, delay_ns_max) : 0;
-  const TimeNs on_its_own = sender.busy_until + TimeNs(link.cost.latency_ns) + delay;
+  const TimeNs left = sender.busy_until;
+  const TimeNs there = options_.cross ? options_.cross(link.from, link.to, message.bytes, begins, left) : left;
+  const TimeNs on_its_own = there + TimeNs(link.cost.latency_ns) + delay;
   // In order: a message never overtakes the one before it, unless the link is disturbed.
   const bool overtakes = link.noise.reorder > 0 && random_.chance(link.noise.reorder);
   message.readable_at = overtakes ? on_its_own : std::max(link.last_readable_at, on_its_own);

@@ -58,6 +58,9 @@ struct SimulatedOptions {
   uint64_t seed = 0;
   SimulatedLink link;                     // of every pair, unless link_of says otherwise
   std::function<SimulatedLink(int from, int to)> link_of;
+  // Over links that pairs share: when a message of so many bytes, which begins to leave its sender and has left it at
+  // these times, is there. Null: at once. The link's own latency comes on top.
+  std::function<TimeNs(int from, int to, size_t bytes, TimeNs begins, TimeNs left)> cross;
   double short_probability = 0;           // that a send, recv, reserve or view stops half-way or before it starts
   TimeNs delay_ns_max = 0;                // each message is late by a random time up to this
   bool checksums = false;                 // of every message that is not lent
