@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -102,6 +103,8 @@ void VerbsTransport::remove(int peer, int channel) noexcept { removed_.push_back
 void VerbsTransport::begin() {
   news_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!news_.valid()) throw system_error("verbs: making an epoll set", errno);
+  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer_.valid()) throw system_error("verbs: making a timer", errno);
   const auto watch = [this](int fd, uint64_t data) {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLRDHUP;
@@ -109,6 +112,7 @@ void VerbsTransport::begin() {
     if (::epoll_ctl(news_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
       throw system_error("verbs: adding to an epoll set", errno);
   };
+  watch(timer_.get(), news_timer);
   for (size_t i = 0; i < hardware_.devices.size(); ++i) {
     watch(hardware_.devices[i]->channel_fd(), news_completions);
     watch(hardware_.devices[i]->async_fd(), news_device_bit | i);

@@ -276,9 +276,12 @@ void VerbsEndpoint::received_directly(VerbsPath& path, uint32_t low_bits) noexce
 }
 
 // The peer has ended, and what it sent before has come.
-bool VerbsEndpoint::is_over() const noexcept {
+bool VerbsEndpoint::is_over() noexcept {
   constexpr TimeNs last_completions_ns = 2 * ns_per_ms;
-  return ended_ && now_ns() - ended_at_ns_ > last_completions_ns;
+  if (!ended_) return false;
+  if (now_ns() - ended_at_ns_ > last_completions_ns) return true;
+  transport_.wake_at(ended_at_ns_ + last_completions_ns + 1);
+  return false;
 }
 
 Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
@@ -354,6 +357,10 @@ Status VerbsEndpoint::fail(FaultKind kind, int error_number, uint64_t signature,
 void VerbsTransport::progress() noexcept {
   poll();
   if (++rounds_ % rounds_between_looks == 0 || streaming_ > 0) look_at_events();
+  attend();
+}
+
+void VerbsTransport::attend() noexcept {
   if (!attention_) return;
   attention_ = false;
   for (const auto& endpoint : endpoints_) {
@@ -397,6 +404,7 @@ void VerbsTransport::arm() noexcept {
   armed_ = true;
   for (const auto& device : hardware_.devices) device->arm();
   poll_all();  // what came before makes nothing ready
+  attend();    // nor does what is left to be done about it: a peer waits for word of a path that has failed
 }
 
 void VerbsTransport::disarm() noexcept {

@@ -149,7 +149,7 @@ class VerbsEndpoint final : public Endpoint {
   void tell_consumed(VerbsHeader& header) noexcept;
   void give_credit() noexcept;
   Status arrived(size_t bytes, uint64_t signature) noexcept;
-  bool is_over() const noexcept;
+  bool is_over() noexcept;
   Status fail(FaultKind kind, int error_number, uint64_t signature = 0, uint64_t bytes = 0) noexcept;
   void stop_path(VerbsPath& path, const std::string& why) noexcept;
   void resend(int path) noexcept;
@@ -235,6 +235,8 @@ class VerbsTransport final : public Transport {
   bool poll() noexcept;
   void poll_all() noexcept;
   void needs_attention() noexcept { attention_ = true; }
+  // Whoever sleeps then shall look again, though nothing comes.
+  void wake_at(TimeNs when_ns) noexcept;
   void now_streams() noexcept { ++streaming_; }  // some endpoint: its connection is read often from now on
   void watch_writing(VerbsEndpoint& endpoint, bool on) noexcept;
   void watch_nothing(VerbsEndpoint& endpoint) noexcept;
@@ -247,12 +249,13 @@ class VerbsTransport final : public Transport {
 
  private:
   void completed(const ibv_wc& completion) noexcept;
+  void attend() noexcept;  // to the endpoints that want it
   void look_at_events() noexcept;
   void take_event(VerbsDevice& device) noexcept;
   void fail_paths(const VerbsDevice& device, const ibv_async_event& event) noexcept;
 
-  // What the epoll set tells: a completion channel, a device's event (this bit and its index), or an endpoint.
-  static constexpr uint64_t news_completions = 1, news_device_bit = uint64_t{1} << 63;
+  // What the epoll set tells: a completion channel, the timer, a device's event (this bit and its index), or an endpoint.
+  static constexpr uint64_t news_completions = 1, news_timer = 2, news_device_bit = uint64_t{1} << 63;
   int size_;
   bool tcp_;
   size_t message_bytes_max_;
@@ -263,7 +266,9 @@ class VerbsTransport final : public Transport {
   VerbsHardware hardware_;
   VerbsRegions regions_;
   std::vector<std::unique_ptr<VerbsEndpoint>> endpoints_, removed_;  // [channel * size + peer]
-  Fd news_;               // an epoll set: completion channels, events, connections
+  Fd news_;               // an epoll set: completion channels, events, connections, the timer
+  Fd timer_;
+  TimeNs wakes_at_ns_ = 0;  // when the timer goes off; 0: it is not set
   uint32_t rounds_ = 0;   // of progress
   int streaming_ = 0;     // endpoints whose messages go by their connection
   bool attention_ = false;
