@@ -86,7 +86,8 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   if (work.plan->shape.scratch > 0) {
     channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
   }
-  channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr;
+  channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
+                    (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
   channel.streams = work.bytes() >= streaming_bytes_min && work.input != work.output;
   channel.done = false;
   channel.lane = uint8_t(i);

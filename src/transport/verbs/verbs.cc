@@ -50,7 +50,11 @@ VerbsTransport::VerbsTransport(int size, const VerbsOptions& options, size_t mes
                                Log log, std::vector<std::string> names)
     : size_(size), tcp_(options.tcp), message_bytes_max_(message_bytes_max), log_(std::move(log)),
       names_(std::move(names)), hardware_(std::move(hardware)), regions_(hardware_.devices, counters_),
-      endpoints_(size_t(size) * size_t(options.channels)) {}
+      endpoints_(size_t(size) * size_t(options.channels)) {
+  if (hardware_.devices.empty()) return;
+  const VerbsLibrary& library = hardware_.devices.front()->library();
+  regions_.set_register_file(options.register_file != nullptr ? options.register_file : library.reg_dmabuf_mr);
+}
 
 void VerbsUnmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 

@@ -45,6 +45,25 @@ Status VerbsEndpoint::lend(const LentRegion& region, const std::byte* data, size
   return Status::done;
 }
 
+bool VerbsEndpoint::reaches(const DeviceRegion& region, size_t bytes) noexcept {
+  return bytes >= lent_bytes_min && bytes <= message_bytes_max_ && !by_stream_ &&
+         transport_.register_device_memory(region) != nullptr;
+}
+
+// Once the device's memory is registered, it is as the host's. Who has said that it reaches it keeps that word, though no
+// path be left meanwhile.
+Status VerbsEndpoint::lend_from_device(const DeviceRegion& region, const std::byte* data, size_t bytes,
+                                       uint64_t signature) noexcept {
+  if (!may_send(bytes)) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
+  const VerbsRegions::Keys* const keys = transport_.register_device_memory(region);
+  if (keys == nullptr && !by_stream_) return fail(FaultKind::system, ENOMEM, 0, bytes);
+  lent_until_ = sent_ + 1;
+  lent_ = true;
+  ++transport_.counters().from_devices;
+  publish(std::exchange(reserved_, ShmBulk::npos), bytes, signature, data, keys, &region);
+  return fault_.kind == FaultKind::none ? Status::done : Status::failed;
+}
+
 std::byte* VerbsEndpoint::reserve(size_t bytes) noexcept {
   if (bytes > message_bytes_max_) fail(FaultKind::system, EMSGSIZE, 0, bytes);
   return may_send(bytes) ? staging_ + reserved_ + verbs_unit_bytes : nullptr;
@@ -74,13 +93,14 @@ bool VerbsEndpoint::may_send(size_t bytes) noexcept {
 }
 
 void VerbsEndpoint::publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent,
-                            const VerbsRegions::Keys* keys) noexcept {
+                            const VerbsRegions::Keys* keys, const DeviceRegion* device) noexcept {
   const uint32_t number = ++sent_;
   bulk_.take(place, bytes + verbs_unit_bytes, number);
   Sent& record = sent(number);
   record.place = place / verbs_unit_bytes;
   record.bytes = bytes;
   record.lent = lent;
+  record.device = device;
   record.written = record.again = false;
   if (keys != nullptr) record.keys = *keys;
   VerbsHeader& header = *header_at(staging_, record.place);
@@ -103,6 +123,7 @@ bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   header.targets = targets_taken_;
   if (by_stream_) {
     if (!stream_.has_room()) return false;
+    if (record.device != nullptr && !fetch_from_device(record)) return true;
     tell_consumed(header);
     record.path = by_stream;
     const auto* start = reinterpret_cast<const std::byte*>(&header);
@@ -131,6 +152,18 @@ bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   record.request = path->posted();
   if (result != 0) path_failed(*path, {"the device took no more requests", std::strerror(result)});
   else if (more) transport_.needs_attention();
+  return true;
+}
+
+// The kernel's sockets cannot read a device's memory: the message comes to where it would be staged.
+bool VerbsEndpoint::fetch_from_device(Sent& record) noexcept {
+  const DeviceRegion& region = *record.device;
+  if (!region.fetch(region.device, staging_ + (record.place + 1) * verbs_unit_bytes, record.lent, record.bytes)) {
+    fail(FaultKind::system, EIO, 0, record.bytes);
+    return false;
+  }
+  record.device = nullptr;
+  record.lent = nullptr;
   return true;
 }
 
@@ -353,6 +386,13 @@ Status VerbsEndpoint::fail(FaultKind kind, int error_number, uint64_t signature,
 }
 
 // --- The transport.
+
+const VerbsRegions::Keys* VerbsTransport::register_device_memory(const DeviceRegion& region) noexcept {
+  if (!regions_.takes_devices()) return nullptr;
+  const VerbsRegions::Keys* const keys = regions_.find(region.memory, VerbsRegions::Use::of_device);
+  if (keys == nullptr && !regions_.takes_devices()) log_.info(regions_.why_no_devices());
+  return keys;
+}
 
 void VerbsTransport::progress() noexcept {
   poll();

@@ -69,6 +69,9 @@ class VerbsEndpoint final : public Endpoint {
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
               size_t& bytes_done) noexcept override;
+  bool reaches(const DeviceRegion& region, size_t bytes) noexcept override;
+  Status lend_from_device(const DeviceRegion& region, const std::byte* data, size_t bytes,
+                          uint64_t signature) noexcept override;
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
@@ -113,6 +116,7 @@ class VerbsEndpoint final : public Endpoint {
     uint64_t place = 0;            // units
     uint64_t bytes = 0;
     const std::byte* lent = nullptr;
+    const DeviceRegion* device = nullptr;  // where that is memory of a device; outlives its flush
     uint64_t request = 0;          // of its path
     int8_t path = by_nothing;
     bool written = false;          // by the stream, whole
@@ -134,9 +138,10 @@ class VerbsEndpoint final : public Endpoint {
     return ring_ + (arrival.place + 1) * verbs_unit_bytes;
   }
   bool may_send(size_t bytes) noexcept;
-  void publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent,
-               const VerbsRegions::Keys* keys) noexcept;
+  void publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent, const VerbsRegions::Keys* keys,
+               const DeviceRegion* device = nullptr) noexcept;
   bool transmit(uint32_t number, bool more) noexcept;
+  bool fetch_from_device(Sent& record) noexcept;
   // What of the targets is for a message; null: none.
   static const VerbsTarget* target_of(std::span<const VerbsTarget> targets, uint32_t number) noexcept;
   std::span<const VerbsTarget> targets() const noexcept { return {targets_, verbs_targets_max}; }
@@ -212,6 +217,10 @@ class VerbsTransport final : public Transport {
   std::string_view name() const noexcept override { return "verbs"; }
   Endpoint* endpoint(int peer, int channel) noexcept override { return at(peer, channel).get(); }
   size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
+  void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
+    if (memory_ != nullptr) memory.push_back({memory_.get(), memory_.get_deleter().bytes});
+  }
+  bool may_reach_devices() const noexcept override { return regions_.takes_devices(); }
   void progress() noexcept override;
   void arm() noexcept override;
   void disarm() noexcept override;
@@ -241,6 +250,8 @@ class VerbsTransport final : public Transport {
   void watch_writing(VerbsEndpoint& endpoint, bool on) noexcept;
   void watch_nothing(VerbsEndpoint& endpoint) noexcept;
   VerbsRegions& regions() noexcept { return regions_; }
+  // Null: it cannot be registered, which is said once.
+  const VerbsRegions::Keys* register_device_memory(const DeviceRegion& region) noexcept;
   VerbsCounters& counters() noexcept { return counters_; }
   const VerbsCounters& counters() const noexcept { return counters_; }
   const Log& log() const noexcept { return log_; }
