@@ -1,7 +1,7 @@
 // verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip
 // of 8 bytes (median and mean), and one way of messages of 256 KiB: copied, lent and viewed, lent and written straight to
-// where the receiver wants them (from when the sender knows). Ranks poll all the time. To be set beside ib_write_lat and
-// ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
+// where the receiver wants them (from when the sender knows). Ranks wait as a communicator's do. To be set
+// beside ib_write_lat and ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
 #include <poll.h>
 
 #include <algorithm>

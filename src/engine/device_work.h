@@ -7,7 +7,7 @@
 
 #include "base/outcome.h"
 #include "device/device.h"
-#include "memory/device_region.h"
+#include "transport/transport.h"
 
 namespace tutti {
 
