@@ -38,6 +38,10 @@ class Engine::DeviceRun : public Engine::Run<v_form> {
     if (v_form && count == 0 && channel_.tile > 0) return Status::done;
     if (channel_.stage == Stage::gathering && lends(fold, count)) {
       if (!mark()) return Status::failed;
+      channel_.stage = Stage::readying;
+    }
+    if (channel_.stage == Stage::readying) {
+      if (const Status status = passed(); status != Status::done) return status;
       channel_.stage = Stage::lending;
     }
     if (channel_.stage == Stage::lending) return lend(fold, count);
@@ -82,9 +86,8 @@ class Engine::DeviceRun : public Engine::Run<v_form> {
     return (fold.a.buffer == Buffer::input ? task_.input_region : task_.output_region).get();
   }
 
-  // Once the stream has passed what the steps before put on it.
+  // The stream has passed what the steps before put on it.
   Status lend(const Fold& fold, size_t count) noexcept {
-    if (const Status status = passed(); status != Status::done) return status;
     const std::span<const uint32_t> to = plan_.to(fold);
     for (; channel_.next_out < to.size(); ++channel_.next_out) {
       const Status lent = channel_.endpoints[to[channel_.next_out]]->lend_from_device(

@@ -189,7 +189,8 @@ WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
   // Past the last step, next_in is the step whose receivers are being flushed.
   const bool flushing = channel.step >= plan.steps.size();
   const size_t step = flushing ? channel.next_in : channel.step;
-  waiting.on_device = operation.work_.device != nullptr && channel.stage != Operation::Stage::gathering;
+  waiting.on_device = operation.work_.device != nullptr && channel.stage != Operation::Stage::gathering &&
+                      channel.stage != Operation::Stage::lending;
   if (channel.done || step >= plan.steps.size()) return waiting;
   const Fold& fold = plan.steps[step];
   waiting.sending = flushing || channel.next_in >= fold.n_from;
