@@ -182,32 +182,38 @@ std::shared_ptr<const DeviceRegion> DeviceSide::region_of(const std::byte* point
                             [&](const auto& file) { return file->allocation == location.allocation; });
   if (found == files_.end()) {
     forget_freed_files();
-    DeviceFile made;
-    if (const Outcome outcome = device_->export_file(pointer, &made); !outcome.ok()) {
-      makes_files_ = false;
-      log_.info(fmt::format("network cards read device {} by way of the host: {}", number(), outcome.sentence));
-      return nullptr;
-    }
-    auto file = std::make_shared<File>();
-    file->allocation = location.allocation;
-    file->base = location.base;
-    file->file = Fd(made.fd);
-    file->changes = std::make_shared<std::atomic<uint64_t>>(0);
-    file->region.memory = {location.allocation, made.begin, made.bytes, made.fd, 0, made.bytes, file->changes};
-    file->region.device = device_;
-    file->region.fetch = [](void* device, std::byte* to, const std::byte* from, size_t bytes) noexcept {
-      Device& from_device = *static_cast<Device*>(device);
-      DeviceStream stream = nullptr;
-      if (!from_device.create_stream(&stream).ok()) return false;
-      const bool copied = from_device.copy(stream, to, from, bytes).ok() && from_device.wait_stream(stream).ok();
-      from_device.destroy_stream(stream);
-      return copied;
-    };
-    files_.push_back(std::move(file));
-    found = std::prev(files_.end());
+    auto made = make_file(location);
+    if (made == nullptr) return nullptr;
+    found = files_.insert(files_.end(), std::move(made));
   }
   std::rotate(found, found + 1, files_.end());
   return {files_.back(), &files_.back()->region};
+}
+
+// Null: the device makes none, which is said once.
+std::shared_ptr<const DeviceSide::File> DeviceSide::make_file(const Location& location) {
+  DeviceFile made;
+  if (const Outcome outcome = device_->export_file(location.base, &made); !outcome.ok()) {
+    makes_files_ = false;
+    log_.info(fmt::format("network cards read device {} by way of the host: {}", number(), outcome.sentence));
+    return nullptr;
+  }
+  auto file = std::make_shared<File>();
+  file->allocation = location.allocation;
+  file->base = location.base;
+  file->file = Fd(made.fd);
+  file->changes = std::make_shared<std::atomic<uint64_t>>(0);
+  file->region.memory = {location.allocation, made.begin, made.bytes, made.fd, 0, made.bytes, file->changes};
+  file->region.device = device_;
+  file->region.fetch = [](void* device, std::byte* to, const std::byte* from, size_t bytes) noexcept {
+    Device& from_device = *static_cast<Device*>(device);
+    DeviceStream stream = nullptr;
+    if (!from_device.create_stream(&stream).ok()) return false;
+    const bool copied = from_device.copy(stream, to, from, bytes).ok() && from_device.wait_stream(stream).ok();
+    from_device.destroy_stream(stream);
+    return copied;
+  };
+  return file;
 }
 
 // Whoever has registered one lets it go then. Calls that run have hold of theirs.

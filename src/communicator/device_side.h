@@ -145,6 +145,7 @@ class DeviceSide final : public PinnedRanges {
     DeviceRegion region;
   };
   static constexpr size_t files_max = 64;
+  std::shared_ptr<const File> make_file(const Location& location);
   void forget_freed_files() noexcept;
   std::byte* grown(Room& room, size_t bytes);
   std::vector<std::byte> brought(const void* from, size_t bytes);
