@@ -55,8 +55,13 @@ bool VerbsEndpoint::reaches(const DeviceRegion& region, size_t bytes) noexcept {
 Status VerbsEndpoint::lend_from_device(const DeviceRegion& region, const std::byte* data, size_t bytes,
                                        uint64_t signature) noexcept {
   if (!may_send(bytes)) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
-  const VerbsRegions::Keys* const keys = transport_.register_device_memory(region);
-  if (keys == nullptr && !by_stream_) return fail(FaultKind::system, ENOMEM, 0, bytes);
+  const VerbsRegions::Keys* const keys = by_stream_ ? nullptr : transport_.register_device_memory(region);
+  if (keys == nullptr) {
+    if (!region.fetch(region.device, staging_ + reserved_ + verbs_unit_bytes, data, bytes))
+      return fail(FaultKind::system, EIO, 0, bytes);
+    commit(bytes, signature);
+    return Status::done;
+  }
   lent_until_ = sent_ + 1;
   lent_ = true;
   ++transport_.counters().from_devices;

@@ -221,7 +221,7 @@ const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region, Use use) 
     entries_.erase(entry);
     break;
   }
-  if (refused_ == region.number || (use == Use::of_device && !takes_devices())) return nullptr;
+  if (use == Use::of_device ? !takes_devices() : refused_ == region.number) return nullptr;
   try {
     return add(region, use, change);
   } catch (const std::exception& error) {  // messages are copied then
