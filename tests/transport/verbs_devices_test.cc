@@ -83,10 +83,12 @@ std::vector<uint64_t> numbers(size_t count, uint64_t seed) {
   return values;
 }
 
-// Some messages; before the one in the middle, `happens` is called.
+constexpr size_t count = 20;
+
+// So many messages; before the one in the middle, `happens` is called.
 template <class Happens>
 void send_from_device(Pair& pair, DeviceMemory& memory, Happens happens) {
-  constexpr size_t count = 20, each = message_bytes / sizeof(uint64_t);
+  constexpr size_t each = message_bytes / sizeof(uint64_t);
   const std::vector<uint64_t> sent = numbers(count * each, 7);
   memory.buffer.put(sent.data(), count * message_bytes);
   std::vector<uint64_t> received(each);
@@ -108,19 +110,19 @@ void send_from_device(Pair& pair, DeviceMemory& memory, Happens happens) {
   }
   while (arrived < count && !testing::Test::HasFailure()) receive();
   ASSERT_EQ(pair.settle([&] { return pair.from.flush(); }), Status::done);
-  EXPECT_EQ(verbs_counters(*pair.transports[0])->from_devices, count);
 }
 
 TEST(VerbsDevices, AreSentFromWhereTheHostCannotRead) {
   Pair pair(register_mapped);
-  DeviceMemory memory(20 * message_bytes);
+  DeviceMemory memory(count * message_bytes);
   send_from_device(pair, memory, [] {});
   EXPECT_EQ(memory.fetches, 0);
+  EXPECT_EQ(verbs_counters(*pair.transports[0])->from_devices, count);
 }
 
 TEST(VerbsDevices, AreBroughtToTheHostWhereNoPathIsLeft) {
   Pair pair(register_mapped);
-  DeviceMemory memory(20 * message_bytes);
+  DeviceMemory memory(count * message_bytes);
   send_from_device(pair, memory, [&] { ASSERT_TRUE(break_verbs_path(*pair.transports[0], 1, 0, 0)); });
   EXPECT_GT(memory.fetches, 0);
   EXPECT_FALSE(pair.from.reaches(memory.region, message_bytes)) << "it goes by TCP now";
@@ -138,6 +140,8 @@ TEST(VerbsDevices, AreStagedWhereTheDriverTakesNoFiles) {
 }
 
 // --- Whole calls.
+
+constexpr size_t elements = 300'000;
 
 std::unique_ptr<Communicator> join(const tuttiUniqueId& id, int rank, int ranks, VerbsRegisterFile* register_file,
                                    const VerbsCounters*& counters) {
@@ -175,22 +179,21 @@ struct Sums {
 
 // All-reduces and broadcasts of buffers on a device; what rank `rank` has at the end.
 Sums calls_on_device(const tuttiUniqueId& id, int rank, int ranks, VerbsRegisterFile* register_file) {
-  constexpr size_t count = 300'000;
   const VerbsCounters* counters = nullptr;
   const auto communicator = join(id, rank, ranks, register_file, counters);
   communicator->device_side()->bind(0);
-  const test::DeviceBuffer input(0, numbers(count, uint64_t(rank + 1)));
-  const test::DeviceBuffer output(0, count * sizeof(uint64_t));
+  const test::DeviceBuffer input(0, numbers(elements, uint64_t(rank + 1)));
+  const test::DeviceBuffer output(0, elements * sizeof(uint64_t));
   for (const Collective kind : {Collective::all_reduce, Collective::broadcast, Collective::all_reduce}) {
     Request request;
-    request.call = {kind, DataType::uint64, ReduceOp::sum, 0, count};
+    request.call = {kind, DataType::uint64, ReduceOp::sum, 0, elements};
     request.on_device = request.in_reach = true;
     const bool reads = kind != Collective::broadcast || rank == 0;
     request.input = reads ? input.data() : nullptr;
     request.output = output.data();
     EXPECT_EQ(communicator->run(request), Code::success) << communicator->failure()->sentence;
     if (kind == Collective::broadcast) {
-      EXPECT_EQ(output.values<uint64_t>(), numbers(count, 1));
+      EXPECT_EQ(output.values<uint64_t>(), numbers(elements, 1));
     }
   }
   Sums result{output.values<uint64_t>(), counters->from_devices};
@@ -212,7 +215,7 @@ std::vector<Sums> run_calls(int ranks, VerbsRegisterFile* register_file) {
 
 TEST(VerbsDevices, CallsGiveTheSameWhetherCardsReadTheDeviceOrNot) {
   for (const int ranks : {2, 3}) {
-    std::vector<uint64_t> wanted = numbers(300'000, 1);
+    std::vector<uint64_t> wanted = numbers(elements, 1);
     for (uint64_t& value : wanted) {
       const uint64_t i = value - 1'000'003;
       value = uint64_t(ranks) * i + 1'000'003 * uint64_t(ranks) * uint64_t(ranks + 1) / 2;
