@@ -1,7 +1,8 @@
 // verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip
 // of 8 bytes (median and mean), and one way of messages of 256 KiB: copied, lent and viewed, lent and written straight to
 // where the receiver wants them (from when the sender knows). Ranks wait as a communicator's do. To be set
-// beside ib_write_lat and ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
+// beside ib_write_lat and ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB], 0 for
+// the round trips alone.
 #include <poll.h>
 
 #include <algorithm>
@@ -129,6 +130,7 @@ int main(int argc, char** argv) {
         tutti::connected_verbs(2, options, [&](tutti::VerbsOptions& o, int rank) { o.devices = argv[1 + rank]; });
     tutti::ping_pong(ranks, 3000);
     const size_t mib = argc > 3 ? size_t(std::atoll(argv[3])) : 100;
+    if (mib == 0) return 0;
     for (const auto way : {tutti::Way::copied, tutti::Way::viewed, tutti::Way::direct}) tutti::one_way(ranks, mib, way);
     for (const auto& rank : ranks) {
       const tutti::VerbsCounters& c = *tutti::verbs_counters(*rank);
