@@ -1,29 +1,51 @@
 // verbs-speed: what the verbs transport takes between two devices of this machine, one thread a rank: half a round trip
 // of 8 bytes (median and mean), and one way of messages of 256 KiB: copied, lent and viewed, lent and written straight to
-// where the receiver wants them (from when the sender knows). Ranks poll all the time. To be set beside ib_write_lat and
-// ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB]
+// where the receiver wants them (from when the sender knows). Ranks wait as a communicator's do. To be set
+// beside ib_write_lat and ib_write_bw on the same devices. Usage: verbs-speed DEVICE DEVICE [MIB], 0 for
+// the round trips alone.
+#include <poll.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "communicator/patience.h"
 #include "memory/memory_file.h"
 #include "transport/verbs_support.h"
 
 namespace tutti {
 namespace {
 
+constexpr int sleep_ms_max = 1000;
+
 using Transports = std::vector<std::unique_ptr<Transport>>;
 
-// Calls `attempt` until it is done.
+// Calls `attempt` until it is done, waiting as a rank of a communicator does: it looks, then yields, then sleeps. Whoever
+// only looked would take the core that the kernel's soft-RoCE works on.
 template <class Attempt>
 void await(Transport& transport, Attempt attempt) {
-  for (Status status = attempt(); status != Status::done; status = attempt()) {
-    if (status == Status::failed) throw Error(Code::system_error, "a link failed");
+  constexpr TimeNs spin_ns = 50 * ns_per_us;
+  const PatiencePolicy policy = patience_policy(false, spin_ns);
+  Patience patience(policy);
+  Status status = attempt();
+  while (status == Status::again) {
     transport.progress();
+    if (patience.next() == Patience::Next::sleep) {
+      transport.arm();
+      transport.progress();
+      status = attempt();
+      std::array<pollfd, 4> fds{};
+      if (status == Status::again) ::poll(fds.data(), nfds_t(transport.poll_fds(fds)), sleep_ms_max);
+      transport.disarm();
+      patience.woke();
+    }
+    if (status == Status::again) status = attempt();
   }
+  if (status == Status::failed) throw Error(Code::system_error, "a link failed");
 }
 
 void ping_pong(Transports& ranks, int rounds) {
@@ -108,6 +130,7 @@ int main(int argc, char** argv) {
         tutti::connected_verbs(2, options, [&](tutti::VerbsOptions& o, int rank) { o.devices = argv[1 + rank]; });
     tutti::ping_pong(ranks, 3000);
     const size_t mib = argc > 3 ? size_t(std::atoll(argv[3])) : 100;
+    if (mib == 0) return 0;
     for (const auto way : {tutti::Way::copied, tutti::Way::viewed, tutti::Way::direct}) tutti::one_way(ranks, mib, way);
     for (const auto& rank : ranks) {
       const tutti::VerbsCounters& c = *tutti::verbs_counters(*rank);

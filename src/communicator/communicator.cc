@@ -21,8 +21,6 @@ namespace tutti {
 namespace {
 
 constexpr size_t scratch_alignment = 64;
-// Of smaller calls, no message would be lent.
-constexpr size_t lent_call_bytes_min = size_t{64} << 10;
 // How long what has failed is waited for on a device: what stands before it there may take its time.
 constexpr TimeNs drain_ns_max = 10 * ns_per_s;
 // How long a call that has failed waits for a peer to leave its memory: a peer that runs needs a small part of that.

@@ -122,6 +122,9 @@ struct Repeat {
   }
 };
 
+// Of smaller calls, no message would be lent.
+inline constexpr size_t lent_call_bytes_min = size_t{64} << 10;
+
 class Communicator {
  public:
   // Joins; blocks until all ranks have. Throws Error.
@@ -134,6 +137,7 @@ class Communicator {
     std::vector<int> host_of;
     PatiencePolicy patience;
     bool point_to_point = true;
+    bool devices = false;  // whether buffers may lie on devices of this process
   };
   static std::unique_ptr<Communicator> over(std::unique_ptr<Bootstrap> bootstrap, Given given,
                                             const CommunicatorOptions& options);

@@ -131,6 +131,12 @@ void Communicator::begin_on_device(Work& work, const Request& request) {
   task.type = call.type;
   task.op = op;
   task.folds = folds;
+  const bool in_reach_of_cards = std::any_of(links_.transports.begin(), links_.transports.end(),
+                                             [](const auto& transport) { return transport->may_reach_devices(); });
+  if (in_reach_of_cards && work.bytes() >= lent_call_bytes_min) {
+    task.input_region = device_side_->region_of(work.input);
+    task.output_region = device_side_->region_of(work.output);
+  }
   work.device = &task;
 }
 

@@ -174,10 +174,65 @@ DeviceWork& DeviceSide::start(int channels, size_t pinned_bytes) {
   return task.work;
 }
 
+std::shared_ptr<const DeviceRegion> DeviceSide::region_of(const std::byte* pointer) {
+  if (pointer == nullptr || !makes_files_) return nullptr;
+  const Location location = platform_.locate(pointer);
+  if (location.kind != MemoryKind::device || location.device != number()) return nullptr;
+  auto found = std::find_if(files_.begin(), files_.end(),
+                            [&](const auto& file) { return file->allocation == location.allocation; });
+  if (found == files_.end()) {
+    forget_freed_files();
+    auto made = make_file(location);
+    if (made == nullptr) return nullptr;
+    found = files_.insert(files_.end(), std::move(made));
+  }
+  std::rotate(found, found + 1, files_.end());
+  return {files_.back(), &files_.back()->region};
+}
+
+// Null: the device makes none, which is said once.
+std::shared_ptr<const DeviceSide::File> DeviceSide::make_file(const Location& location) {
+  DeviceFile made;
+  if (const Outcome outcome = device_->export_file(location.base, &made); !outcome.ok()) {
+    makes_files_ = false;
+    log_.info(fmt::format("network cards read device {} by way of the host: {}", number(), outcome.sentence));
+    return nullptr;
+  }
+  auto file = std::make_shared<File>();
+  file->allocation = location.allocation;
+  file->base = location.base;
+  file->file = Fd(made.fd);
+  file->changes = std::make_shared<std::atomic<uint64_t>>(0);
+  file->region.memory = {location.allocation, made.begin, made.bytes, made.fd, 0, made.bytes, file->changes};
+  file->region.device = device_;
+  file->region.fetch = [](void* device, std::byte* to, const std::byte* from, size_t bytes) noexcept {
+    Device& from_device = *static_cast<Device*>(device);
+    DeviceStream stream = nullptr;
+    if (!from_device.create_stream(&stream).ok()) return false;
+    const bool copied = from_device.copy(stream, to, from, bytes).ok() && from_device.wait_stream(stream).ok();
+    from_device.destroy_stream(stream);
+    return copied;
+  };
+  return file;
+}
+
+// Whoever has registered one lets it go then. Calls that run have hold of theirs.
+void DeviceSide::forget_freed_files() noexcept {
+  size_t surplus = files_.size() < files_max ? 0 : files_.size() - files_max + 1;
+  std::erase_if(files_, [&](const auto& file) {
+    const bool is_old = surplus > 0 && surplus-- > 0;
+    if (!is_old && platform_.locate(file->base).allocation == file->allocation) return false;
+    file->changes->fetch_add(1, std::memory_order_release);  // pairs with the loads of who has registered it
+    return true;
+  });
+}
+
 void DeviceSide::end(DeviceWork& work) noexcept {
   const auto task = std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& t) { return &t->work == &work; });
   if (task == tasks_.end() || !(*task)->in_use) return;
   (*task)->in_use = false;
+  work.input_region.reset();
+  work.output_region.reset();
   --running_;
 }
 

@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "communicator/stream.h"
 #include "device/device.h"
 #include "engine/device_work.h"
+#include "memory/device_region.h"
 
 namespace tutti {
 
@@ -96,6 +98,8 @@ class DeviceSide final : public PinnedRanges {
   // For an operation of so many channels; work's lanes, device, pinned and place_bytes are set. pinned_bytes: of a
   // lane's places of the host; 0: it needs none.
   DeviceWork& start(int channels, size_t pinned_bytes);
+  // The allocation of this device that a pointer lies in, as network cards may be told of it; null: they may not.
+  std::shared_ptr<const DeviceRegion> region_of(const std::byte* pointer);
   // The operation is over.
   void end(DeviceWork& work) noexcept;
   bool is_running() const noexcept { return running_ > 0; }
@@ -132,6 +136,17 @@ class DeviceSide final : public PinnedRanges {
     void* data = nullptr;
     size_t bytes = 0;
   };
+  // An allocation and its file, which the region names.
+  struct File {
+    uint64_t allocation = 0;
+    const std::byte* base = nullptr;
+    Fd file;
+    std::shared_ptr<std::atomic<uint64_t>> changes;
+    DeviceRegion region;
+  };
+  static constexpr size_t files_max = 64;
+  std::shared_ptr<const File> make_file(const Location& location);
+  void forget_freed_files() noexcept;
   std::byte* grown(Room& room, size_t bytes);
   std::vector<std::byte> brought(const void* from, size_t bytes);
   DeviceLane make_lane();
@@ -153,6 +168,8 @@ class DeviceSide final : public PinnedRanges {
   std::vector<std::unique_ptr<Task>> tasks_;
   size_t running_ = 0;
   Room scratch_, made_input_;
+  std::vector<std::shared_ptr<const File>> files_;  // the last used one last
+  bool makes_files_ = true;  // as far as is known
   std::vector<void*> outgrown_, outgrown_pinned_;
   std::atomic<uint32_t*> flag_{nullptr};  // how many turns have ended, from flag_base_ on; release by bind, acquire by serve
   uint32_t flag_base_ = 0;

@@ -331,6 +331,7 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, co
   planner.forced = options.algorithm;
   planner.log = &log_;
   make_engine(std::move(planner), given.point_to_point);
+  if (given.devices) make_device_side();
 }
 
 }  // namespace tutti

@@ -257,6 +257,31 @@ Outcome CudaDevice::export_memory(const void* pointer, ExportedMemory* exported)
   });
 }
 
+// Whole pages of the host, as the driver wants it: what lies beside the allocation there is of this process too.
+Outcome CudaDevice::export_file(const void* pointer, DeviceFile* file) noexcept {
+  constexpr CUdeviceptr page_bytes = 4096;
+  return in_context([&]() -> Outcome {
+    CUdeviceptr begin = 0;
+    size_t bytes = 0;
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void* answers[] = {&begin, &bytes};
+    const CUresult error = driver_.pointer_attributes(2, asked, answers, reinterpret_cast<CUdeviceptr>(pointer));
+    if (error != CUDA_SUCCESS || begin == 0)
+      return {Code::invalid_argument, fmt::format("{} is no memory of a CUDA device", pointer)};
+    const CUdeviceptr first = begin / page_bytes * page_bytes;
+    const size_t whole = (begin + bytes - first + page_bytes - 1) / page_bytes * page_bytes;
+    const CUresult refused = driver_.range_handle(&file->fd, first, whole, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    if (refused != CUDA_SUCCESS) {
+      Outcome outcome = driver_outcome(driver_, refused, fmt::format("cuMemGetHandleForAddressRange of {} bytes", whole));
+      outcome.code = Code::unsupported;
+      return outcome;
+    }
+    file->begin = reinterpret_cast<const std::byte*>(first);
+    file->bytes = whole;
+    return {};
+  });
+}
+
 Outcome CudaDevice::import_memory(const ExportedMemory& exported, void** begin) noexcept {
   return in_context([&] {
     cudaIpcMemHandle_t handle{};

@@ -43,6 +43,7 @@ class CudaDevice final : public Device {
   Outcome run_linked(DeviceStream stream, const LinkedCall& call) noexcept override;
 
   Outcome export_memory(const void* pointer, ExportedMemory* exported) noexcept override;
+  Outcome export_file(const void* pointer, DeviceFile* file) noexcept override;
   Outcome import_memory(const ExportedMemory& exported, void** begin) noexcept override;
   Outcome close_memory(void* begin) noexcept override;
   Outcome export_event(DeviceEvent event, ExportedEvent* exported) noexcept override;

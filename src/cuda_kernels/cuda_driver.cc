@@ -25,6 +25,7 @@ std::string CudaDriver::find() noexcept {
              {"cuCtxPopCurrent", 4000, &pop_context},             {"cuCtxGetDevice", 2000, &context_device},
              {"cuStreamGetCtx", 9020, &stream_context},           {"cuPointerGetAttributes", 7000, &pointer_attributes},
              {"cuStreamWaitValue32", 11070, &wait_value},         {"cuStreamWriteValue32", 11070, &write_value},
+             {"cuMemGetHandleForAddressRange", 11070, &range_handle},
              {"cuGetErrorName", 6000, &error_name},               {"cuGetErrorString", 6000, &error_text}};
   for (const auto& row : all)
     if (!look_up(row.name, row.version, static_cast<void**>(row.function)))

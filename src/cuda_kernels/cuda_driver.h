@@ -21,6 +21,7 @@ struct CudaDriver {
   PFN_cuPointerGetAttributes_v7000 pointer_attributes = nullptr;
   PFN_cuStreamWaitValue32_v11070 wait_value = nullptr;
   PFN_cuStreamWriteValue32_v11070 write_value = nullptr;
+  PFN_cuMemGetHandleForAddressRange_v11070 range_handle = nullptr;
   PFN_cuGetErrorName_v6000 error_name = nullptr;
   PFN_cuGetErrorString_v6000 error_text = nullptr;
 

@@ -62,6 +62,13 @@ struct ExportedMemory {
   uint64_t bytes = 0;       // of the allocation
   uint64_t allocation = 0;  // Location::allocation of the exporter
 };
+// Memory of a device as a file (a dmabuf) that network cards of the machine can be told of. Who asked for it closes it; the
+// memory stays, be it freed, as long as somebody has the file.
+struct DeviceFile {
+  int fd = -1;
+  const std::byte* begin = nullptr;  // the file is of the memory from here on
+  size_t bytes = 0;
+};
 struct ExportedEvent {
   std::array<std::byte, 64> handle{};
 };
@@ -154,6 +161,10 @@ class Device {
   virtual Outcome export_memory(const void* pointer, ExportedMemory* exported) noexcept = 0;
   virtual Outcome import_memory(const ExportedMemory& exported, void** begin) noexcept = 0;
   virtual Outcome close_memory(void* begin) noexcept = 0;
+  // Errors: unsupported (the driver or the device makes no such files), invalid_argument.
+  virtual Outcome export_file(const void*, DeviceFile*) noexcept {
+    return {Code::unsupported, "this device's memory cannot be had as a file"};
+  }
   virtual Outcome export_event(DeviceEvent event, ExportedEvent* exported) noexcept = 0;
   // To be destroyed as any other; it cannot be recorded here.
   virtual Outcome import_event(const ExportedEvent& exported, DeviceEvent* event) noexcept = 0;
@@ -199,7 +210,7 @@ class Platform {
 // --- The module: a shared library with one C function, looked up by device_module_name.
 
 // Changes whenever this header does: a module of another build is refused.
-inline constexpr uint32_t device_interface_version = 2;
+inline constexpr uint32_t device_interface_version = 3;
 inline constexpr const char* device_module_name = "tutti_device_module";
 
 struct DeviceModule {

@@ -280,6 +280,12 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       *exported = platform_.memory_.export_memory(number_, pointer);
     });
   }
+  Outcome export_file(const void* pointer, DeviceFile* file) noexcept override {
+    return guarded([&] {
+      check_exports();
+      *file = platform_.memory_.export_file(number_, pointer);
+    });
+  }
   Outcome import_memory(const ExportedMemory& exported, void** begin) noexcept override {
     return guarded([&] {
       check_exports();

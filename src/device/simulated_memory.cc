@@ -203,6 +203,16 @@ ExportedMemory SimulatedMemory::export_memory(int device, const void* pointer) c
   return exported;
 }
 
+DeviceFile SimulatedMemory::export_file(int device, const void* pointer) const {
+  const std::shared_lock lock(mutex_);
+  const auto* const found = find(pointer);
+  if (found == nullptr || found->second.state != State::allocated || found->second.device != device)
+    refuse(fmt::format("{} lies in no allocation of simulated device {}", pointer, device));
+  const int fd = ::fcntl(found->second.file.get(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) throw system_error("duplicating the file of a simulated device's memory", errno);
+  return {fd, reinterpret_cast<const std::byte*>(found->first), whole_pages(std::max<size_t>(1, found->second.bytes))};
+}
+
 void* SimulatedMemory::import_memory(int device, const ExportedMemory& exported) {
   FileHandle handle;
   std::memcpy(&handle, exported.handle.data(), sizeof handle);

@@ -44,6 +44,7 @@ class SimulatedMemory {
   std::byte* reach(const char* what, int device, const void* pointer, size_t bytes, uint64_t peers, bool any_host) const;
 
   ExportedMemory export_memory(int device, const void* pointer) const;
+  DeviceFile export_file(int device, const void* pointer) const;
   void* import_memory(int device, const ExportedMemory& exported);
   void close_memory(void* begin);
 

@@ -36,6 +36,15 @@ class Engine::DeviceRun : public Engine::Run<v_form> {
   Status move_step(const Fold& fold) noexcept {
     const size_t count = Base::step_elements(fold);
     if (v_form && count == 0 && channel_.tile > 0) return Status::done;
+    if (channel_.stage == Stage::gathering && lends(fold, count)) {
+      if (!mark()) return Status::failed;
+      channel_.stage = Stage::readying;
+    }
+    if (channel_.stage == Stage::readying) {
+      if (const Status status = passed(); status != Status::done) return status;
+      channel_.stage = Stage::lending;
+    }
+    if (channel_.stage == Stage::lending) return lend(fold, count);
     if (channel_.stage == Stage::gathering) {
       const Status gathered = gather(fold, count);
       if (gathered != Status::done) return gathered;
@@ -54,6 +63,37 @@ class Engine::DeviceRun : public Engine::Run<v_form> {
     }
     if (Base::release_all(fold) != Status::done) return Status::failed;
     Base::commit_all(fold, message_bytes(fold, count));
+    return Status::done;
+  }
+
+  // What is only sent, and stays as it is to the end of the call, is sent from where it lies where all receivers'
+  // transports reach it.
+  bool lends(const Fold& fold, size_t count) const noexcept {
+    const DeviceRegion* const region = region_of(fold);
+    const bool is_one_piece = !channel_.apart || fold.a.count <= 1;
+    if (region == nullptr || !is_one_piece || !fold.keeps || fold.n_from > 0 || fold.n_to == 0 || fold.dst.count > 0 ||
+        fold.b.count > 0 || work_.vectors > 1 || Base::divisor(fold) > 0 || count == 0)
+      return false;
+    const size_t bytes = count * work_.element_bytes;
+    const std::span<const uint32_t> to = plan_.to(fold);
+    return region->memory.holds(Base::read_at(fold.a), bytes) && std::all_of(to.begin(), to.end(), [&](uint32_t peer) {
+      return channel_.endpoints[peer]->reaches(*region, bytes);
+    });
+  }
+
+  const DeviceRegion* region_of(const Fold& fold) const noexcept {
+    if (fold.a.count == 0 || fold.a.buffer == Buffer::scratch) return nullptr;
+    return (fold.a.buffer == Buffer::input ? task_.input_region : task_.output_region).get();
+  }
+
+  // The stream has passed what the steps before put on it.
+  Status lend(const Fold& fold, size_t count) noexcept {
+    const std::span<const uint32_t> to = plan_.to(fold);
+    for (; channel_.next_out < to.size(); ++channel_.next_out) {
+      const Status lent = channel_.endpoints[to[channel_.next_out]]->lend_from_device(
+          *region_of(fold), Base::read_at(fold.a), count * work_.element_bytes, Base::signature(fold));
+      if (lent != Status::done) return lent;
+    }
     return Status::done;
   }
 

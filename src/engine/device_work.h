@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "base/outcome.h"
 #include "device/device.h"
+#include "transport/transport.h"
 
 namespace tutti {
 
@@ -39,6 +41,8 @@ struct DeviceWork {
   bool folds = false;           // the device has a kernel for it, and reaches the buffers; else the host joins
   size_t place_bytes = 0;       // of a DeviceLane's places aside
   std::span<DeviceLane> lanes;  // one a channel
+  // Where input and output lie, as network cards may reach them; null: they do not.
+  std::shared_ptr<const DeviceRegion> input_region, output_region;
   Outcome failure{};            // the first of the device
 };
 

@@ -86,7 +86,8 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   if (work.plan->shape.scratch > 0) {
     channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
   }
-  channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr;
+  channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
+                    (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
   channel.streams = work.bytes() >= streaming_bytes_min && work.input != work.output;
   channel.done = false;
   channel.lane = uint8_t(i);
@@ -188,7 +189,8 @@ WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
   // Past the last step, next_in is the step whose receivers are being flushed.
   const bool flushing = channel.step >= plan.steps.size();
   const size_t step = flushing ? channel.next_in : channel.step;
-  waiting.on_device = operation.work_.device != nullptr && channel.stage != Operation::Stage::gathering;
+  waiting.on_device = operation.work_.device != nullptr && channel.stage != Operation::Stage::gathering &&
+                      channel.stage != Operation::Stage::lending;
   if (channel.done || step >= plan.steps.size()) return waiting;
   const Fold& fold = plan.steps[step];
   waiting.sending = flushing || channel.next_in >= fold.n_from;

@@ -75,9 +75,9 @@ class Operation {
 
  private:
   friend class Engine;
-  // Of a step on a device: its messages are awaited; operands come to the host; its work is on the stream. Draining: all
-  // steps are.
-  enum class Stage : uint8_t { gathering, fetching, running, draining };
+  // Of a step on a device: its messages are awaited; operands come to the host; its work is on the stream; what it sends
+  // from where it lies is awaited, and sent. Draining: all steps are on the stream.
+  enum class Stage : uint8_t { gathering, fetching, running, readying, lending, draining };
   struct Channel {
     // The share: tiles are runs of the plan over consecutive parts of it.
     size_t share_first;         // elements; of all blocks alike where they are of one size

@@ -20,6 +20,7 @@
 
 #include "base/cpu.h"
 #include "base/status.h"
+#include "memory/device_region.h"
 #include "memory/lent_region.h"
 
 namespace tutti {
@@ -87,6 +88,14 @@ class Endpoint {
   virtual Status lend([[maybe_unused]] const LentRegion& region, const std::byte* data, size_t bytes,
                       uint64_t signature, size_t& bytes_done) noexcept {
     return send(data, bytes, signature, bytes_done);
+  }
+
+  // Whether lend_from_device() takes a message of so many bytes from there.
+  virtual bool reaches([[maybe_unused]] const DeviceRegion& region, [[maybe_unused]] size_t bytes) noexcept { return false; }
+  // As lend, of memory of a device, once reaches() has said true. The region outlives the flush.
+  virtual Status lend_from_device([[maybe_unused]] const DeviceRegion& region, [[maybe_unused]] const std::byte* data,
+                                  [[maybe_unused]] size_t bytes, [[maybe_unused]] uint64_t signature) noexcept {
+    return Status::failed;
   }
 
   // Gives up this endpoint: from now on, no peer takes what was lent and not yet read. For who must return the memory to
@@ -157,6 +166,9 @@ class Transport {
 
   // Appends the memory in which reserve() and view() give places, where that stays the same: devices may be told of it.
   virtual void slot_memory([[maybe_unused]] std::vector<std::span<std::byte>>& memory) noexcept {}
+
+  // Whether some memory of devices may be sent from where it lies.
+  virtual bool may_reach_devices() const noexcept { return false; }
 
   // Moves what can move without being asked for (staged bytes into sockets). Cheap where there is nothing.
   virtual void progress() noexcept = 0;

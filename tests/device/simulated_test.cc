@@ -31,6 +31,23 @@ TEST(SimulatedMemory, CannotBeTouchedByTheHost) {
   EXPECT_EQ(buffer.values<int>(), std::vector<int>(10, 7));
 }
 
+// As a network card would read it: by a file that outlives the allocation's address.
+TEST(SimulatedMemory, CanBeHadAsAFile) {
+  SimulatedPlatform& platform = simulated();
+  const DeviceBuffer buffer(0, std::vector<int>(5000, 7));
+  DeviceFile made;
+  must(platform.device(0).export_file(buffer.data() + 17, &made));
+  const Fd file(made.fd);
+  EXPECT_EQ(made.begin, buffer.data());
+  EXPECT_GE(made.bytes, buffer.bytes());
+  const Mapping mapped(file.get(), 0, made.bytes, "test");
+  int last = 0;
+  std::memcpy(&last, mapped.data() + 4999 * sizeof last, sizeof last);
+  EXPECT_EQ(last, 7);
+  EXPECT_EQ(platform.device(1).export_file(buffer.data(), &made).code, Code::invalid_argument) << "it is another device's";
+  EXPECT_EQ(platform.device(0).export_file(&last, &made).code, Code::invalid_argument);
+}
+
 TEST(SimulatedMemory, IsRecognisedAlsoWhenItIsFreed) {
   SimulatedPlatform& platform = simulated();
   void* freed = nullptr;

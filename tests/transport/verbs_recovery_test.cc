@@ -1,5 +1,9 @@
 // Paths that fail while messages are under way: nothing is lost, doubled or out of order. For a machine with RDMA
 // devices rxe0 and rxe1 (tests/rdma boots one). TUTTI_TEST_FAULTS: how many random faults (20).
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstdlib>
 #include <random>
 
@@ -104,6 +108,63 @@ TEST(VerbsRecovery, WithoutTcpTheLastPathsFailureIsAFaultThatSaysAll) {
   }
 }
 
+// --- Who sleeps, which is: arm(), look once more, wait for a descriptor.
+
+// Whether a descriptor of the armed transport becomes ready while `meanwhile` goes on.
+template <class Meanwhile>
+bool is_woken(Transport& sleeper, Meanwhile meanwhile) {
+  std::array<pollfd, 4> fds{};
+  const size_t n = sleeper.poll_fds(fds);
+  for (const TimeNs deadline = now_ns() + patience_ns / 6; now_ns() < deadline; meanwhile())
+    if (::poll(fds.data(), nfds_t(n), 1) > 0) return true;
+  return false;
+}
+
+// What it knows of a broken path, it has told before: the peer's answer wakes it. Nothing else would, for the broken queue
+// pair's completions have all come.
+TEST(VerbsSleep, WhoSleepsHasToldThePeerOfAPathThatFailed) {
+  VerbsOptions options;
+  options.message_bytes_max = 4096;
+  const auto transports = connected_verbs(2, options);
+  ASSERT_TRUE(break_verbs_path(*transports[0], 1, 0, 0));
+  ::usleep(200'000);
+  std::array<std::byte, 8> data{};
+  size_t done = 0;
+  transports[0]->arm();
+  ASSERT_EQ(transports[0]->endpoint(1, 0)->recv(data.data(), data.size(), 1, done), Status::again);
+  EXPECT_TRUE(is_woken(*transports[0], [&] { transports[1]->progress(); }));
+  transports[0]->disarm();
+  EXPECT_EQ(verbs_counters(*transports[1])->paths_failed, 1u);
+  size_t sent = 0;
+  ASSERT_EQ(transports[1]->endpoint(0, 0)->send(data.data(), data.size(), 1, sent), Status::done);
+  Status status = Status::again;
+  for (const TimeNs deadline = now_ns() + patience_ns; status == Status::again && now_ns() < deadline;) {
+    for (const auto& transport : transports) transport->progress();
+    status = transports[0]->endpoint(1, 0)->recv(data.data(), data.size(), 1, done);
+  }
+  EXPECT_EQ(status, Status::done);
+}
+
+// A peer's end is believed a little later than it is heard of, and nothing comes after it.
+TEST(VerbsSleep, WhoSleepsComesToKnowThatThePeerHasEnded) {
+  auto transports = connected_verbs(2, {});
+  transports[1].reset();
+  ::usleep(50'000);
+  std::array<std::byte, 8> data{};
+  size_t done = 0;
+  for (int sleeps = 0; sleeps < 20; ++sleeps) {
+    transports[0]->arm();
+    const Status status = transports[0]->endpoint(1, 0)->recv(data.data(), data.size(), 1, done);
+    if (status != Status::again) {
+      EXPECT_EQ(transports[0]->endpoint(1, 0)->fault().kind, FaultKind::closed);
+      return;
+    }
+    ASSERT_TRUE(is_woken(*transports[0], [] {}));
+    transports[0]->disarm();
+  }
+  FAIL() << "it wakes up for nothing again and again";
+}
+
 // Who has read all may end at once: what was lent to it is known to be read.
 TEST(VerbsEnd, ALenderLearnsThatAllWasReadThoughTheReaderHasEnded) {
   for (int i = 0; i < 10; ++i) {
@@ -124,7 +185,7 @@ TEST(VerbsEnd, ALenderLearnsThatAllWasReadThoughTheReaderHasEnded) {
   }
 }
 
-// What a stream costs: one work request a message, and a completion for every sixteenth.
+// What a stream costs: one work request a message, and not one completion for sixteen.
 TEST(VerbsCounters, WorkRequestsAndCompletionsPerMessageAreFew) {
   constexpr uint64_t count = 1000;
   VerbsOptions options;
@@ -145,7 +206,7 @@ TEST(VerbsCounters, WorkRequestsAndCompletionsPerMessageAreFew) {
   const uint64_t requests =
       after.work_requests - before.work_requests + after_there.work_requests - before_there.work_requests;
   EXPECT_LE(double(requests), 1.05 * count) << "credit among them";
-  EXPECT_LE(after.completions - before.completions, count / 16 + 1);
+  EXPECT_LE(after.completions - before.completions, count / 16);
 }
 
 // A device keeps what it was told of memory; after the last transport has ended there is nothing left with it.

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -156,6 +157,33 @@ TEST(Verbs, WhereNoDeviceIsThereNobodyIsReachedAndNothingFails) {
     return make_verbs(*bootstraps[size_t(rank)], options, Log("rank " + std::to_string(rank)));
   });
   for (const auto& transport : transports) EXPECT_EQ(transport, nullptr);
+}
+
+// One line of each rank, which only those see who ask for everything.
+TEST(Verbs, WhereNoDeviceIsThereThatIsSaidOnceAndOnlyForDebugging) {
+  std::string why_not;
+  if (const VerbsLibrary* const library = VerbsLibrary::load(why_not)) {
+    int count = 0;
+    if (ibv_device** const list = library->get_device_list(&count)) library->free_device_list(list);
+    if (count > 0) GTEST_SKIP() << "this machine has RDMA devices: " << count;
+  }
+  const auto lines_of_two_ranks = [](const char* level) {
+    ::setenv("TUTTI_LOG", level, 1);
+    testing::internal::CaptureStderr();
+    const auto bootstraps = fake_bootstraps(2);
+    on_each_rank(bootstraps, [&](int rank) {
+      VerbsOptions options;
+      options.peers.assign(2, true);
+      return make_verbs(*bootstraps[size_t(rank)], options, Log("rank " + std::to_string(rank)));
+    });
+    ::unsetenv("TUTTI_LOG");
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(lines_of_two_ranks("info"), "");
+  const std::string lines = lines_of_two_ranks("debug");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
+  for (const char* rank : {"[rank 0] verbs: not used: ", "[rank 1] verbs: not used: "})
+    EXPECT_NE(lines.find(rank), std::string::npos) << lines;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -49,7 +50,11 @@ VerbsTransport::VerbsTransport(int size, const VerbsOptions& options, size_t mes
                                Log log, std::vector<std::string> names)
     : size_(size), tcp_(options.tcp), message_bytes_max_(message_bytes_max), log_(std::move(log)),
       names_(std::move(names)), hardware_(std::move(hardware)), regions_(hardware_.devices, counters_),
-      endpoints_(size_t(size) * size_t(options.channels)) {}
+      endpoints_(size_t(size) * size_t(options.channels)) {
+  if (hardware_.devices.empty()) return;
+  const VerbsLibrary& library = hardware_.devices.front()->library();
+  regions_.set_register_file(options.register_file != nullptr ? options.register_file : library.reg_dmabuf_mr);
+}
 
 void VerbsUnmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
@@ -102,6 +107,8 @@ void VerbsTransport::remove(int peer, int channel) noexcept { removed_.push_back
 void VerbsTransport::begin() {
   news_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!news_.valid()) throw system_error("verbs: making an epoll set", errno);
+  timer_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer_.valid()) throw system_error("verbs: making a timer", errno);
   const auto watch = [this](int fd, uint64_t data) {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLRDHUP;
@@ -109,6 +116,7 @@ void VerbsTransport::begin() {
     if (::epoll_ctl(news_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
       throw system_error("verbs: adding to an epoll set", errno);
   };
+  watch(timer_.get(), news_timer);
   for (size_t i = 0; i < hardware_.devices.size(); ++i) {
     watch(hardware_.devices[i]->channel_fd(), news_completions);
     watch(hardware_.devices[i]->async_fd(), news_device_bit | i);

@@ -20,7 +20,13 @@
 #include "bootstrap/bootstrap.h"
 #include "transport/transport.h"
 
+struct ibv_mr;
+struct ibv_pd;
+
 namespace tutti {
+
+// As ibv_reg_dmabuf_mr.
+using VerbsRegisterFile = ibv_mr*(ibv_pd*, uint64_t offset, size_t bytes, uint64_t address, int fd, int access);
 
 struct VerbsOptions {
   int channels = 1;
@@ -34,6 +40,7 @@ struct VerbsOptions {
   std::string devices;                        // comma list of NAME or NAME:PORT; "": all with a port that is up
   int gid_index = -1;                         // -1: what works
   size_t inline_bytes_max = 256;              // asked of the device; it may offer less
+  VerbsRegisterFile* register_file = nullptr; // for tests: in place of the library's
 };
 
 inline constexpr int verbs_paths_max = 4;
@@ -54,6 +61,7 @@ struct VerbsCounters {
   uint64_t doorbells = 0;         // calls that posted to send queues
   uint64_t credits = 0;           // messages that only gave room back
   uint64_t arrivals = 0;          // completions of receive queues
+  uint64_t from_devices = 0;      // messages that were sent from memory of devices
   uint64_t direct = 0;            // messages that were written straight to where the receiver wanted them
   uint64_t targets = 0;           // that told senders where
   uint64_t resent = 0;            // messages that went another way again

@@ -45,6 +45,30 @@ Status VerbsEndpoint::lend(const LentRegion& region, const std::byte* data, size
   return Status::done;
 }
 
+bool VerbsEndpoint::reaches(const DeviceRegion& region, size_t bytes) noexcept {
+  return bytes >= lent_bytes_min && bytes <= message_bytes_max_ && !by_stream_ &&
+         transport_.register_device_memory(region) != nullptr;
+}
+
+// Once the device's memory is registered, it is as the host's. Who has said that it reaches it keeps that word, though no
+// path be left meanwhile.
+Status VerbsEndpoint::lend_from_device(const DeviceRegion& region, const std::byte* data, size_t bytes,
+                                       uint64_t signature) noexcept {
+  if (!may_send(bytes)) return fault_.kind == FaultKind::none ? Status::again : Status::failed;
+  const VerbsRegions::Keys* const keys = by_stream_ ? nullptr : transport_.register_device_memory(region);
+  if (keys == nullptr) {
+    if (!region.fetch(region.device, staging_ + reserved_ + verbs_unit_bytes, data, bytes))
+      return fail(FaultKind::system, EIO, 0, bytes);
+    commit(bytes, signature);
+    return Status::done;
+  }
+  lent_until_ = sent_ + 1;
+  lent_ = true;
+  ++transport_.counters().from_devices;
+  publish(std::exchange(reserved_, ShmBulk::npos), bytes, signature, data, keys, &region);
+  return fault_.kind == FaultKind::none ? Status::done : Status::failed;
+}
+
 std::byte* VerbsEndpoint::reserve(size_t bytes) noexcept {
   if (bytes > message_bytes_max_) fail(FaultKind::system, EMSGSIZE, 0, bytes);
   return may_send(bytes) ? staging_ + reserved_ + verbs_unit_bytes : nullptr;
@@ -74,13 +98,14 @@ bool VerbsEndpoint::may_send(size_t bytes) noexcept {
 }
 
 void VerbsEndpoint::publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent,
-                            const VerbsRegions::Keys* keys) noexcept {
+                            const VerbsRegions::Keys* keys, const DeviceRegion* device) noexcept {
   const uint32_t number = ++sent_;
   bulk_.take(place, bytes + verbs_unit_bytes, number);
   Sent& record = sent(number);
   record.place = place / verbs_unit_bytes;
   record.bytes = bytes;
   record.lent = lent;
+  record.device = device;
   record.written = record.again = false;
   if (keys != nullptr) record.keys = *keys;
   VerbsHeader& header = *header_at(staging_, record.place);
@@ -103,6 +128,7 @@ bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   header.targets = targets_taken_;
   if (by_stream_) {
     if (!stream_.has_room()) return false;
+    if (record.device != nullptr && !fetch_from_device(record)) return true;
     tell_consumed(header);
     record.path = by_stream;
     const auto* start = reinterpret_cast<const std::byte*>(&header);
@@ -131,6 +157,18 @@ bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   record.request = path->posted();
   if (result != 0) path_failed(*path, {"the device took no more requests", std::strerror(result)});
   else if (more) transport_.needs_attention();
+  return true;
+}
+
+// The kernel's sockets cannot read a device's memory: the message comes to where it would be staged.
+bool VerbsEndpoint::fetch_from_device(Sent& record) noexcept {
+  const DeviceRegion& region = *record.device;
+  if (!region.fetch(region.device, staging_ + (record.place + 1) * verbs_unit_bytes, record.lent, record.bytes)) {
+    fail(FaultKind::system, EIO, 0, record.bytes);
+    return false;
+  }
+  record.device = nullptr;
+  record.lent = nullptr;
   return true;
 }
 
@@ -276,9 +314,12 @@ void VerbsEndpoint::received_directly(VerbsPath& path, uint32_t low_bits) noexce
 }
 
 // The peer has ended, and what it sent before has come.
-bool VerbsEndpoint::is_over() const noexcept {
+bool VerbsEndpoint::is_over() noexcept {
   constexpr TimeNs last_completions_ns = 2 * ns_per_ms;
-  return ended_ && now_ns() - ended_at_ns_ > last_completions_ns;
+  if (!ended_) return false;
+  if (now_ns() - ended_at_ns_ > last_completions_ns) return true;
+  transport_.wake_at(ended_at_ns_ + last_completions_ns + 1);
+  return false;
 }
 
 Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
@@ -351,9 +392,20 @@ Status VerbsEndpoint::fail(FaultKind kind, int error_number, uint64_t signature,
 
 // --- The transport.
 
+const VerbsRegions::Keys* VerbsTransport::register_device_memory(const DeviceRegion& region) noexcept {
+  if (!regions_.takes_devices()) return nullptr;
+  const VerbsRegions::Keys* const keys = regions_.find(region.memory, VerbsRegions::Use::of_device);
+  if (keys == nullptr && !regions_.takes_devices()) log_.info(regions_.why_no_devices());
+  return keys;
+}
+
 void VerbsTransport::progress() noexcept {
   poll();
   if (++rounds_ % rounds_between_looks == 0 || streaming_ > 0) look_at_events();
+  attend();
+}
+
+void VerbsTransport::attend() noexcept {
   if (!attention_) return;
   attention_ = false;
   for (const auto& endpoint : endpoints_) {
@@ -397,6 +449,7 @@ void VerbsTransport::arm() noexcept {
   armed_ = true;
   for (const auto& device : hardware_.devices) device->arm();
   poll_all();  // what came before makes nothing ready
+  attend();    // nor does what is left to be done about it: a peer waits for word of a path that has failed
 }
 
 void VerbsTransport::disarm() noexcept {

@@ -121,6 +121,18 @@ VerbsMemory::VerbsMemory(const VerbsLibrary& library, ibv_pd* pd, void* data, si
   counters_->bytes_registered += bytes;
 }
 
+VerbsMemory::VerbsMemory(const VerbsLibrary& library, VerbsRegisterFile* register_file, ibv_pd* pd, const LentRegion& file,
+                         VerbsCounters& counters)
+    : library_(&library),
+      region_(register_file(pd, 0, file.bytes, reinterpret_cast<uintptr_t>(file.begin), file.fd, IBV_ACCESS_LOCAL_WRITE)),
+      counters_(&counters) {
+  if (region_ == nullptr)
+    throw system_error(fmt::format("verbs: {} takes no memory of devices, whose messages go by way of the host: ibv_reg_dmabuf_mr",
+                                   pd->context->device->name),
+                       errno);
+  counters_->bytes_registered += file.bytes;
+}
+
 VerbsMemory& VerbsMemory::operator=(VerbsMemory&& other) noexcept {
   if (this != &other) {
     reset();
@@ -209,11 +221,16 @@ const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region, Use use) 
     entries_.erase(entry);
     break;
   }
-  if (refused_ == region.number) return nullptr;
+  if (use == Use::of_device ? !takes_devices() : refused_ == region.number) return nullptr;
   try {
     return add(region, use, change);
-  } catch (const std::exception&) {  // messages are copied then
-    refused_ = region.number;
+  } catch (const std::exception& error) {  // messages are copied then
+    if (use == Use::of_device) {
+      register_file_ = nullptr;
+      why_no_devices_ = error.what();
+    } else {
+      refused_ = region.number;
+    }
     return nullptr;
   }
 }
@@ -224,8 +241,11 @@ const VerbsRegions::Keys* VerbsRegions::add(const LentRegion& region, Use use, u
   const int access = IBV_ACCESS_LOCAL_WRITE | (use == Use::written ? IBV_ACCESS_REMOTE_WRITE : 0);
   for (size_t i = 0; i < devices_.size(); ++i) {
     const VerbsDevice& device = *devices_[i];
-    entry.memory.emplace_back(device.library(), device.pd(), const_cast<std::byte*>(region.begin), region.bytes,
-                              access, counters_);
+    if (use == Use::of_device)
+      entry.memory.emplace_back(device.library(), register_file_, device.pd(), region, counters_);
+    else
+      entry.memory.emplace_back(device.library(), device.pd(), const_cast<std::byte*>(region.begin), region.bytes, access,
+                                counters_);
     entry.keys[i] = use == Use::written ? entry.memory.back().rkey() : entry.memory.back().lkey();
   }
   entries_.push_front(std::move(entry));

@@ -34,6 +34,9 @@ class VerbsMemory {
   VerbsMemory() = default;
   // Throws Error(system_error) with the remedy.
   VerbsMemory(const VerbsLibrary& library, ibv_pd* pd, void* data, size_t bytes, int access, VerbsCounters& counters);
+  // Of a file of a device's memory (a dmabuf). Throws Error(system_error).
+  VerbsMemory(const VerbsLibrary& library, VerbsRegisterFile* register_file, ibv_pd* pd, const LentRegion& file,
+              VerbsCounters& counters);
   VerbsMemory(VerbsMemory&& other) noexcept { *this = std::move(other); }
   VerbsMemory& operator=(VerbsMemory&& other) noexcept;
   ~VerbsMemory() { reset(); }
@@ -93,10 +96,16 @@ class VerbsRegions {
  public:
   static constexpr size_t regions_max = 64;  // the one that was not used for the longest time goes first
   using Keys = std::array<uint32_t, 8>;      // by device
-  enum class Use : uint8_t { sent, written };  // by peers
+  // Written by peers; of_device: sent, and `fd` is of a device's memory.
+  enum class Use : uint8_t { sent, written, of_device };
 
   VerbsRegions(const std::vector<std::unique_ptr<VerbsDevice>>& devices, VerbsCounters& counters)
       : devices_(devices), counters_(counters) {}
+  // Null: devices' memory cannot be registered at all.
+  void set_register_file(VerbsRegisterFile* function) noexcept { register_file_ = function; }
+  // Whether memory of devices may be registered: until it is refused.
+  bool takes_devices() const noexcept { return register_file_ != nullptr; }
+  const std::string& why_no_devices() const noexcept { return why_no_devices_; }  // "": nothing was refused
   // Local keys of what is sent, remote keys of what peers write. Null: it cannot be registered. Mostly a comparison or two;
   // else system calls and allocation.
   const Keys* find(const LentRegion& region, Use use = Use::sent) noexcept;
@@ -119,6 +128,8 @@ class VerbsRegions {
 
   const std::vector<std::unique_ptr<VerbsDevice>>& devices_;
   VerbsCounters& counters_;
+  VerbsRegisterFile* register_file_ = nullptr;
+  std::string why_no_devices_;
   std::list<Entry> entries_;  // the last used one first
   uint64_t refused_ = 0;      // the last region that could not be registered
 };

@@ -69,6 +69,9 @@ class VerbsEndpoint final : public Endpoint {
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
               size_t& bytes_done) noexcept override;
+  bool reaches(const DeviceRegion& region, size_t bytes) noexcept override;
+  Status lend_from_device(const DeviceRegion& region, const std::byte* data, size_t bytes,
+                          uint64_t signature) noexcept override;
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
@@ -113,6 +116,7 @@ class VerbsEndpoint final : public Endpoint {
     uint64_t place = 0;            // units
     uint64_t bytes = 0;
     const std::byte* lent = nullptr;
+    const DeviceRegion* device = nullptr;  // where that is memory of a device; outlives its flush
     uint64_t request = 0;          // of its path
     int8_t path = by_nothing;
     bool written = false;          // by the stream, whole
@@ -134,9 +138,10 @@ class VerbsEndpoint final : public Endpoint {
     return ring_ + (arrival.place + 1) * verbs_unit_bytes;
   }
   bool may_send(size_t bytes) noexcept;
-  void publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent,
-               const VerbsRegions::Keys* keys) noexcept;
+  void publish(uint64_t place, size_t bytes, uint64_t signature, const std::byte* lent, const VerbsRegions::Keys* keys,
+               const DeviceRegion* device = nullptr) noexcept;
   bool transmit(uint32_t number, bool more) noexcept;
+  bool fetch_from_device(Sent& record) noexcept;
   // What of the targets is for a message; null: none.
   static const VerbsTarget* target_of(std::span<const VerbsTarget> targets, uint32_t number) noexcept;
   std::span<const VerbsTarget> targets() const noexcept { return {targets_, verbs_targets_max}; }
@@ -149,7 +154,7 @@ class VerbsEndpoint final : public Endpoint {
   void tell_consumed(VerbsHeader& header) noexcept;
   void give_credit() noexcept;
   Status arrived(size_t bytes, uint64_t signature) noexcept;
-  bool is_over() const noexcept;
+  bool is_over() noexcept;
   Status fail(FaultKind kind, int error_number, uint64_t signature = 0, uint64_t bytes = 0) noexcept;
   void stop_path(VerbsPath& path, const std::string& why) noexcept;
   void resend(int path) noexcept;
@@ -212,6 +217,10 @@ class VerbsTransport final : public Transport {
   std::string_view name() const noexcept override { return "verbs"; }
   Endpoint* endpoint(int peer, int channel) noexcept override { return at(peer, channel).get(); }
   size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
+  void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
+    if (memory_ != nullptr) memory.push_back({memory_.get(), memory_.get_deleter().bytes});
+  }
+  bool may_reach_devices() const noexcept override { return regions_.takes_devices(); }
   void progress() noexcept override;
   void arm() noexcept override;
   void disarm() noexcept override;
@@ -235,10 +244,14 @@ class VerbsTransport final : public Transport {
   bool poll() noexcept;
   void poll_all() noexcept;
   void needs_attention() noexcept { attention_ = true; }
+  // Whoever sleeps then shall look again, though nothing comes.
+  void wake_at(TimeNs when_ns) noexcept;
   void now_streams() noexcept { ++streaming_; }  // some endpoint: its connection is read often from now on
   void watch_writing(VerbsEndpoint& endpoint, bool on) noexcept;
   void watch_nothing(VerbsEndpoint& endpoint) noexcept;
   VerbsRegions& regions() noexcept { return regions_; }
+  // Null: it cannot be registered, which is said once.
+  const VerbsRegions::Keys* register_device_memory(const DeviceRegion& region) noexcept;
   VerbsCounters& counters() noexcept { return counters_; }
   const VerbsCounters& counters() const noexcept { return counters_; }
   const Log& log() const noexcept { return log_; }
@@ -247,12 +260,13 @@ class VerbsTransport final : public Transport {
 
  private:
   void completed(const ibv_wc& completion) noexcept;
+  void attend() noexcept;  // to the endpoints that want it
   void look_at_events() noexcept;
   void take_event(VerbsDevice& device) noexcept;
   void fail_paths(const VerbsDevice& device, const ibv_async_event& event) noexcept;
 
-  // What the epoll set tells: a completion channel, a device's event (this bit and its index), or an endpoint.
-  static constexpr uint64_t news_completions = 1, news_device_bit = uint64_t{1} << 63;
+  // What the epoll set tells: a completion channel, the timer, a device's event (this bit and its index), or an endpoint.
+  static constexpr uint64_t news_completions = 1, news_timer = 2, news_device_bit = uint64_t{1} << 63;
   int size_;
   bool tcp_;
   size_t message_bytes_max_;
@@ -263,7 +277,9 @@ class VerbsTransport final : public Transport {
   VerbsHardware hardware_;
   VerbsRegions regions_;
   std::vector<std::unique_ptr<VerbsEndpoint>> endpoints_, removed_;  // [channel * size + peer]
-  Fd news_;               // an epoll set: completion channels, events, connections
+  Fd news_;               // an epoll set: completion channels, events, connections, the timer
+  Fd timer_;
+  TimeNs wakes_at_ns_ = 0;  // when the timer goes off; 0: it is not set
   uint32_t rounds_ = 0;   // of progress
   int streaming_ = 0;     // endpoints whose messages go by their connection
   bool attention_ = false;

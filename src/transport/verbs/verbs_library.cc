@@ -42,6 +42,7 @@ Loaded load_once() {
   get("ibv_alloc_pd", l.alloc_pd);
   get("ibv_dealloc_pd", l.dealloc_pd);
   get("ibv_reg_mr", l.reg_mr);
+  l.reg_dmabuf_mr = reinterpret_cast<decltype(l.reg_dmabuf_mr)>(::dlsym(handle, "ibv_reg_dmabuf_mr"));
   get("ibv_dereg_mr", l.dereg_mr);
   get("ibv_create_comp_channel", l.create_comp_channel);
   get("ibv_destroy_comp_channel", l.destroy_comp_channel);

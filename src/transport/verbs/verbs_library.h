@@ -21,6 +21,7 @@ struct VerbsLibrary {
   ibv_pd* (*alloc_pd)(ibv_context*);
   int (*dealloc_pd)(ibv_pd*);
   ibv_mr* (*reg_mr)(ibv_pd*, void*, size_t, int);
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd*, uint64_t, size_t, uint64_t, int, int);  // null: older than rdma-core 34
   int (*dereg_mr)(ibv_mr*);
   ibv_comp_channel* (*create_comp_channel)(ibv_context*);
   int (*destroy_comp_channel)(ibv_comp_channel*);

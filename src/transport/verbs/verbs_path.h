@@ -13,7 +13,7 @@ namespace tutti {
 
 class VerbsEndpoint;
 
-inline constexpr uint32_t verbs_signal_every = 16;    // work requests to one completion
+inline constexpr uint32_t verbs_signal_every = 32;    // work requests to one completion; markers come on top
 inline constexpr uint32_t verbs_repost_batch = 16;    // receives posted with one call
 inline constexpr uint32_t verbs_batch_max = 8;        // work requests posted with one call
 inline constexpr uint32_t verbs_credits_max = 24;     // credit and markers under way, beside messages

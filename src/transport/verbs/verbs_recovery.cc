@@ -2,7 +2,9 @@
 // way. Neither side reuses a path's places in a ring before the other's device can no longer write there.
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -117,8 +119,10 @@ void VerbsEndpoint::attend() noexcept {
   }
   bool settled = true, any_alive = false;
   for (const auto& path : paths_) {
-    if (path->state == VerbsPath::State::stopping &&
-        (path->all_receives_reaped() || now_ns() - path->stopped_at_ns > stopping_ns_max) && stream_.has_room()) {
+    const bool stops = path->state == VerbsPath::State::stopping;
+    const bool is_empty = path->all_receives_reaped() || now_ns() - path->stopped_at_ns > stopping_ns_max;
+    if (stops && !is_empty) transport_.wake_at(path->stopped_at_ns + stopping_ns_max + 1);
+    if (stops && is_empty && stream_.has_room()) {
       transport_.poll_all();
       stream_.push({{VerbsFrame::path_down, uint32_t(path->number() | path->cause << 8), 0}, {}, {}, 0});
       path->state = VerbsPath::State::told;
@@ -237,6 +241,10 @@ void VerbsTransport::look_at_events() noexcept {
     const uint64_t data = events[i].data.u64;
     if ((data & news_device_bit) != 0) {
       take_event(*hardware_.devices[data & ~news_device_bit]);
+    } else if (data == news_timer) {
+      uint64_t times = 0;
+      [[maybe_unused]] const ssize_t got = ::read(timer_.get(), &times, sizeof times);
+      wakes_at_ns_ = 0;
     } else if (data != news_completions) {
       VerbsEndpoint& endpoint = *reinterpret_cast<VerbsEndpoint*>(events[i].data.ptr);
       if ((events[i].events & EPOLLOUT) != 0) endpoint.stream_writable();
@@ -266,6 +274,14 @@ void VerbsTransport::fail_paths(const VerbsDevice& device, const ibv_async_event
       if (meant) endpoint->path_failed(*path, cause_of(event.event_type));
     }
   }
+}
+
+void VerbsTransport::wake_at(TimeNs when_ns) noexcept {
+  if (wakes_at_ns_ != 0 && wakes_at_ns_ <= when_ns) return;
+  wakes_at_ns_ = when_ns;
+  itimerspec times{};
+  times.it_value = {time_t(when_ns / ns_per_s), long(when_ns % ns_per_s)};
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &times, nullptr);
 }
 
 void VerbsTransport::watch_writing(VerbsEndpoint& endpoint, bool on) noexcept {
