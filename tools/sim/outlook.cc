@@ -100,6 +100,7 @@ Outlook outlook(const OutlookQuestion& question, const Fabric& fabric) {
     while (options.tiles_max > 2 && forecast_events(*candidate.algorithm, group, options) > question.events_max)
       options.tiles_max /= 2;
     if (forecast_events(*candidate.algorithm, group, options) <= question.events_max && !hopeless) {
+      if (question.begins) question.begins(label(row));
       const TimeNs start = now_ns();
       row.forecast = forecast(*candidate.algorithm, group, fabric, options);
       row.seconds = double(now_ns() - start) / 1e9;
