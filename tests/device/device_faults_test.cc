@@ -182,7 +182,7 @@ TEST_P(DeviceFaults, ALostDeviceFailsItsRankAndTheOthersKeepTheirs) {
       if (state == tuttiSuccess) state = result;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    EXPECT_EQ(state, tuttiDeviceError);
+    EXPECT_EQ(state, tuttiDeviceError) << tuttiGetLastError(comm);
     EXPECT_EQ(device.is_lost(), rank == 1);
     if (rank == 0) expect_usable(base);
     device.destroy_stream(stream);

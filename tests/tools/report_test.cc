@@ -116,7 +116,7 @@ TEST(Report, CountsWhatIsProven) {
     sum.add(prove_all(*find_algorithm(Collective::all_reduce, "two_shot"), n, std::vector<int>(), 0));
   EXPECT_EQ(
       to_text(sum),
-      "all_reduce/two_shot            n = 1..5: proven (20 proofs), 2 rounds, 1.000 x least bytes, 0.00 x scratch, 1 "
+      "all_reduce/two_shot            n = 1..5: proven (20 proofs, 40 in the memory of all), 2 rounds, 1.000 x least bytes, 0.00 x scratch, 1 "
       "slots, same bits, rank order, left fold");
   const Report tree = prove_all(*find_algorithm(Collective::all_reduce, "double_tree"), 7, {}, 3);
   EXPECT_EQ(tree.proofs, 4);
