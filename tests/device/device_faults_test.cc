@@ -1,6 +1,7 @@
 // What goes wrong on a device: the call says so on every rank, nobody hangs, and what is not lost is usable afterwards.
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -166,7 +167,8 @@ TEST_P(DeviceFaults, ALostDeviceFailsItsRankAndTheOthersKeepTheirs) {
   others.timeout_ms = 10'000;
   const int base = GetParam() ? 6 : 4;
   if (GetParam()) others.device = [base](int rank) { return base + rank; };
-  test::run_threads(2, others, [base](int rank, tuttiComm_t comm) {
+  std::barrier<> both_know(2);
+  test::run_threads(2, others, [base, &both_know](int rank, tuttiComm_t comm) {
     Device& device = simulated().device(base + rank);
     void* memory = nullptr;
     must(device.allocate(count * sizeof(float), &memory));
@@ -185,6 +187,7 @@ TEST_P(DeviceFaults, ALostDeviceFailsItsRankAndTheOthersKeepTheirs) {
     EXPECT_EQ(state, tuttiDeviceError) << tuttiGetLastError(comm);
     EXPECT_EQ(device.is_lost(), rank == 1);
     if (rank == 0) expect_usable(base);
+    both_know.arrive_and_wait();  // until then, the other's device may still read what lies here
     device.destroy_stream(stream);
     device.free(memory);
   });
