@@ -20,7 +20,7 @@ namespace {
 struct Arguments {
   int n = 8, root = 0, pipeline = 0, calls = 1;
   std::string size = "1M", message_max = "256K", topology, what_if, algorithm, trace, sweep, ranks, sizes;
-  double events_max = 0;
+  double events_max = 2e8;
   bool json = false;
   std::string seeds = "1000", first = "0", seed, scene;
 };
@@ -56,9 +56,7 @@ OutlookQuestion question_of(const Arguments& arguments, Collective collective) {
   question.pipeline = arguments.pipeline;
   if (arguments.calls < 1 || arguments.calls > 1000) refuse(fmt::format("--calls: {} is not within 1..1000", arguments.calls));
   question.calls = uint32_t(arguments.calls);
-  // Who names one algorithm waits for it; of all, a table is wanted soon.
-  if (arguments.events_max > 0) question.events_max = arguments.events_max;
-  else question.events_max = arguments.algorithm.empty() ? 4e7 : 2e8;
+  question.events_max = arguments.events_max;
   if (!arguments.trace.empty()) question.trace_events_max = 200'000;
   if (arguments.pipeline < 0) refuse(fmt::format("--pipeline: {} is less than 0", arguments.pipeline));
   if (question.n < 1) refuse(fmt::format("-n: {} is less than 1", question.n));
@@ -191,8 +189,8 @@ void declare(CLI::App& app, Arguments& arguments) {
         ->capture_default_str();
     sub->add_option("--message-max", arguments.message_max, "Bytes of the largest message")->capture_default_str();
     sub->add_option("--events-max", arguments.events_max,
-                    "What needs more sends and receives is forecast from fewer tiles, or only bounded; 0: 40 million, and 200 "
-                    "million of an --algorithm");
+                    "What needs more sends and receives is forecast from fewer tiles, or only bounded")
+        ->capture_default_str();
     sub->add_option("--trace", arguments.trace, "Write the best one's first ranks as a Perfetto trace to this file");
     sub->add_option("--sweep", arguments.sweep, "Draw times over --sizes, a plot for each of --ranks, to this SVG file");
     sub->add_option("--sizes", arguments.sizes, "Of --sweep: 1K,64K,4M or 1K..64M")->capture_default_str();

@@ -20,7 +20,7 @@ struct OutlookQuestion {
   std::string algorithm;              // "": all
   uint32_t calls = 1;                 // that follow each other
   int pipeline = 0;                   // 0: the best of a few
-  double events_max = 4e7;            // of one forecast; what would take more is only bounded
+  double events_max = 2e8;            // of one forecast; what would take more is only bounded
   size_t trace_events_max = 0;        // of the best one
   std::function<void(std::string_view)> begins;  // called with each algorithm that is simulated next; may be empty
 };
