@@ -144,9 +144,10 @@ std::string heading_text(const Options& options, const Heading& heading) {
     text += fmt::format("# exchange of a flag line between two cores here: {:.0f} ns\n", heading.line_exchange_ns);
   constexpr const char* averages[] = {"rank 0's", "the ranks' mean", "the shortest of the ranks'",
                                       "the longest of the ranks'"};
-  text += fmt::format("# {} of warm-up, {} on {}; time is {} mean; {}\n#\n", options.warmup,
+  text += fmt::format("# {} of warm-up, {} on {}; time is {} mean{}; {}\n#\n", options.warmup,
                       iterations_text(options), options.stream ? "a host stream" : "the caller's thread",
                       averages[size_t(options.average)],
+                      options.turns > 1 ? fmt::format(", the least of {} turns", options.turns) : "",
                       options.checks > 0 ? "results are checked" : "results are not checked");
   const size_t half = half_heading(options, 0).size();
   text += fmt::format("#{:>46}{:^{}}{:>{}}\n", "", "out-of-place", half, "in-place", half / 2 + 4);

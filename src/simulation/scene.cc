@@ -168,9 +168,9 @@ Scene parse_scene(std::string_view text) {
   } catch (const nlohmann::json::exception& error) {
     refuse_scene(error.what());
   }
-  if (!scene.fabric.empty()) fabric_of(scene.fabric, scene.n);
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < scene.n; };
   if (scene.n < 2 || scene.n > ranks_max) refuse_scene(fmt::format("n is {}, not within 2..{}", scene.n, ranks_max));
+  if (!scene.fabric.empty()) fabric_of(scene.fabric, scene.n);  // which refuses what is none
   if (scene.channels < 1 || scene.channels > 4) refuse_scene(fmt::format("channels is {}, not within 1..4", scene.channels));
   if (scene.slots < 2 || scene.slots > 64) refuse_scene(fmt::format("slots is {}, not within 2..64", scene.slots));
   if (scene.message_bytes_max < 64) refuse_scene(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));

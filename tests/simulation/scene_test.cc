@@ -26,6 +26,8 @@ TEST(Scenes, RefuseWhatCannotBe) {
   };
   EXPECT_EQ(refused(R"({"n":1,"calls":[{"call":"all_reduce","algorithm":"ring","count":1}]})"),
             "scene: n is 1, not within 2..4096");
+  EXPECT_EQ(refused(R"({"n":-5,"fabric":"switch","calls":[{"call":"all_reduce","algorithm":"ring","count":1}]})"),
+            "scene: n is -5, not within 2..4096");
   EXPECT_EQ(refused(R"({"n":2,"calls":[]})"), "scene: there are no calls");
   EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"rung","count":1}]})"),
             "scene: all_reduce has no algorithm \"rung\"");

@@ -61,6 +61,7 @@ class Ranks(PerfTest):
             got = run(PERF, "all_reduce", "--local", 3, "--sizes", "8,64K", "--algorithms", "ring,tree", "--turns", 4, "--json",
                       file, "--plot", pathlib.Path(folder, "rows.svg"), *SHORT)
             self.passes(got, 4, 3)
+            self.assertIn("mean, the least of 4 turns;", got.stdout)
             rows = json.loads(file.read_text())["rows"]
             self.assertIn("tree, in place", pathlib.Path(folder, "rows.svg").read_text())
         self.assertEqual([(row["size_bytes"], row["algorithm"]) for row in rows],
