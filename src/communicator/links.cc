@@ -101,6 +101,8 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
     VerbsOptions verbs = verbs_options_from_environment();
     verbs.channels = options.channels;
     verbs.peers = still_unreached();
+    const auto me = verbs.peers.begin() + bootstrap.rank();
+    verbs.turn = int(std::count(verbs.peers.begin(), me, false));  // whom memory reaches is of this host
     verbs.tcp = allowed.tcp;
     if (std::unique_ptr<Transport> made = make_verbs(bootstrap, verbs, log))
       take(links, std::move(made), options.channels);

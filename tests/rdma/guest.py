@@ -199,8 +199,8 @@ class Bed:
     def boot(self, command, programs, timeout_s=300, memory_mb=2048):
         return self.finish(self.start(command, programs, memory_mb=memory_mb), timeout_s)
 
-    def boot_pair(self, commands, programs, timeout_s=300):
-        """Two guests, a and b, with a network between them; what became of each."""
+    def boot_pair(self, commands, programs, timeout_s=300, meanwhile=lambda started: None):
+        """Two guests, a and b, with a network between them; what became of each. `meanwhile` is called when both run."""
         with tempfile.TemporaryDirectory() as place:
             ends = [f"{place}/a", f"{place}/b"]
             started = []
@@ -208,6 +208,7 @@ class Bed:
                 network = ["-netdev", f"dgram,id=n,local.type=unix,local.path={ends[i]},remote.type=unix,"
                            f"remote.path={ends[1 - i]}", "-device", f"virtio-net-pci,romfile=,netdev=n,mac=52:54:00:00:00:0{i + 1}"]
                 started.append(self.start(command, programs, "ab"[i], network, f"10.9.2.{i + 1}"))
+            meanwhile(started)
             return [self.finish(guest, timeout_s) for guest in started]
 
 

@@ -83,6 +83,34 @@ TEST(VerbsRoutes, ALargePacketMustFitBothPorts) {
   EXPECT_EQ(routes[0].mtu, 2);
 }
 
+TEST(VerbsRoutes, AreOfTheFirstPortsOfBothRanksWhereAddressesTellNoDifference) {
+  std::vector<VerbsPort> mine(3, infiniband(1)), theirs(2, infiniband(1));
+  uint8_t byte = 0;
+  for (auto* const ports : {&mine, &theirs})
+    for (VerbsPort& port : *ports) port.gids[0].address[15] = byte += 37;
+  const auto routes = verbs_routes(mine, theirs, true);
+  EXPECT_TRUE(same(routes[0], {0, 0, 0, 0, 5})) << "though the GUIDs of others have more bits in common";
+  const auto apart = std::find_if(routes.begin(), routes.end(), [](const VerbsRoute& r) { return r.my_port != 0 && r.their_port != 0; });
+  EXPECT_TRUE(same(*apart, {1, 0, 1, 0, 5})) << "the second path";
+}
+
+TEST(VerbsPreference, TheFastestPortsFirstAndOfTheseTheNearest) {
+  using Order = std::vector<size_t>;
+  const std::vector<VerbsMerit> merits = {{10'000, true}, {100'000, false}, {100'000, true}, {0, true}};
+  EXPECT_EQ(verbs_preference(merits, 0), (Order{2, 1, 0, 3}));
+  EXPECT_EQ(verbs_preference(merits, 5), (Order{2, 1, 0, 3}));
+  EXPECT_EQ(verbs_preference({}, 1), Order{});
+}
+
+TEST(VerbsPreference, RanksOfAHostBeginWithOtherPortsThatAreAlike) {
+  using Order = std::vector<size_t>;
+  const VerbsMerit near{200'000, true}, far{200'000, false};
+  const std::vector<VerbsMerit> merits = {far, near, far, near};
+  EXPECT_EQ(verbs_preference(merits, 0), (Order{1, 3, 0, 2}));
+  EXPECT_EQ(verbs_preference(merits, 1), (Order{3, 1, 2, 0}));
+  EXPECT_EQ(verbs_preference(merits, 2), (Order{1, 3, 0, 2}));
+}
+
 TEST(VerbsRoutes, OtherSubnetsAndOtherLinkLayersAreNotTried) {
   EXPECT_TRUE(verbs_routes({infiniband(1)}, {infiniband(2)}, true).empty());
   EXPECT_TRUE(verbs_routes({infiniband(1)}, {ethernet({ipv4(1, 0, 1)})}, true).empty());

@@ -58,9 +58,10 @@ VerbsTransport::VerbsTransport(int size, const VerbsOptions& options, size_t mes
 
 void VerbsUnmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
-// What was sent last may still be under way, and the device forgets it with its queue pairs.
+// What was sent last may still be under way, and the device forgets it with its queue pairs. A peer that has ended or
+// failed is not waited for; one that is slow is, as long as the network may need to bring a packet through.
 VerbsTransport::~VerbsTransport() {
-  constexpr TimeNs draining_ns_max = ns_per_s;
+  constexpr TimeNs draining_ns_max = 10 * ns_per_s;
   const TimeNs deadline = now_ns() + draining_ns_max;
   armed_ = false;
   for (const auto& endpoint : endpoints_)
@@ -148,7 +149,7 @@ namespace {
 constexpr size_t page_bytes = 4096;
 static_assert(2 * verbs_targets_bytes <= page_bytes && verbs_paths_max <= int(verbs_target_paths_max));
 constexpr uint32_t tag_first = 0x7e5b000;  // wishes of this transport; the channel is added
-constexpr TimeNs probe_ns_max = 3 * ns_per_s;
+constexpr TimeNs probe_ns_max = 3 * ns_per_s, later_probe_ns_max = ns_per_s;  // in the first round, and the others
 constexpr size_t slots_min = 3, slots_max = 64;
 
 // One queue pair, as a rank tells the peer.
@@ -197,7 +198,7 @@ class Setup {
     lay_out(size_t(with_ports));
     make_transport(std::move(hardware));
     for (int round = 0; round < verbs_rounds_max; ++round)
-      if (!try_routes()) break;
+      if (!try_routes(round == 0 ? probe_ns_max : later_probe_ns_max)) break;
     settle();
     return std::move(transport_);
   }
@@ -283,7 +284,7 @@ class Setup {
   }
 
   // One round: every pair tries the best routes that it has not tried. False: no rank has more to try.
-  bool try_routes() {
+  bool try_routes(TimeNs patience_ns) {
     for (Pair& pair : pairs_) choose_routes(pair);
     std::vector<Offer> offers;
     if (usable_)
@@ -291,7 +292,7 @@ class Setup {
     const auto their_offers = gather_for_me(bootstrap_, offers, me_);
     for (Pair& pair : pairs_) connect(pair, their_offers[size_t(pair.peer)]);
     bootstrap_.barrier();  // so that nobody probes who is not ready
-    probe();
+    probe(patience_ns);
     std::vector<Result> results;
     for (const Pair& pair : pairs_)
       for (size_t s = 0; s < pair.slots.size(); ++s)
@@ -362,13 +363,13 @@ class Setup {
     }
   }
 
-  // A packet of the largest size each way. It fails on the device's word, or is given up after a few seconds.
-  void probe() {
+  // A packet of the largest size each way. It fails on the device's word, or is given up.
+  void probe(TimeNs patience_ns) {
     for (VerbsPath* path : to_probe_) {
       const size_t bytes = std::min<size_t>(ring_bytes_, size_t{128} << path->mtu);
       if (path->post_probe(path->endpoint().staging(), bytes) != 0) path->stop();
     }
-    const TimeNs deadline = now_ns() + probe_ns_max;
+    const TimeNs deadline = now_ns() + patience_ns;
     const auto is_open = [](const VerbsPath* path) {
       return path->state == VerbsPath::State::alive && !(path->probed && path->is_completed(1));
     };

@@ -39,6 +39,7 @@ struct VerbsOptions {
   bool tcp = true;                            // whether messages may go by TCP where all paths have failed
   std::string devices;                        // comma list of NAME or NAME:PORT; "": all with a port that is up
   int gid_index = -1;                         // -1: what works
+  int turn = 0;                               // this rank's number among those of its host, which share the devices
   size_t inline_bytes_max = 256;              // asked of the device; it may offer less
   VerbsRegisterFile* register_file = nullptr; // for tests: in place of the library's
 };

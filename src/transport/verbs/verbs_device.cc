@@ -2,6 +2,7 @@
 #include "transport/verbs/verbs_device.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@ namespace tutti {
 namespace {
 
 constexpr int gid_index_max = 128;
+constexpr size_t devices_max = 255;  // looked at
 
 // "eth", "RoCE v2": what the kernel says of a GID; empty where it says nothing.
 std::string gid_type(const std::string& device, int port, int index) {
@@ -78,6 +80,30 @@ std::optional<VerbsPort> describe_port(const VerbsDevice& device, int number, co
     return std::nullopt;
   }
   return port;
+}
+
+// Whether the calling thread may run on a core of the device's NUMA node; or that is not known.
+bool is_near(const std::string& device) {
+  int node = -1;
+  std::ifstream(fmt::format("/sys/class/infiniband/{}/device/numa_node", device)) >> node;
+  cpu_set_t allowed;
+  if (node < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return true;
+  std::ifstream list(fmt::format("/sys/devices/system/node/node{}/cpulist", node));  // "0-7,16-23"
+  bool any = false;
+  for (int first = 0, last = 0; list >> first; list.ignore()) {
+    any = true;
+    last = first;
+    if (list.peek() == '-') list.ignore() >> last;
+    for (int core = first; core <= std::min(last, CPU_SETSIZE - 1); ++core)
+      if (CPU_ISSET(core, &allowed)) return true;
+  }
+  return !any;
+}
+
+VerbsMerit merit_of(const VerbsPort& port) {
+  double gigabits = 0;  // "100 Gb/sec (4X EDR)"
+  std::ifstream(fmt::format("/sys/class/infiniband/{}/ports/{}/rate", port.device.data(), port.number)) >> gigabits;
+  return {uint32_t(std::clamp(gigabits, 0.0, 1e6) * 1000), is_near(port.device.data())};
 }
 
 // Whether the comma list names the device, or the device and port; "" names all.
@@ -177,12 +203,36 @@ void VerbsDevice::drain_channel() noexcept {
   if (events > 0) library_.ack_cq_events(cq_.get(), events);
 }
 
+namespace {
+
+// The best ports first, and their devices in that order; of more devices than regions have keys for, the last are left out.
+VerbsHardware in_order(VerbsHardware found, int turn) {
+  std::vector<VerbsMerit> merits;
+  for (const VerbsPort& port : found.ports) merits.push_back(merit_of(port));
+  VerbsHardware ordered;
+  std::vector<int> places(found.devices.size(), -1);
+  for (const size_t i : verbs_preference(merits, turn)) {
+    VerbsPort port = found.ports[i];
+    int& place = places[port.device_index];
+    if (place < 0) {
+      if (ordered.devices.size() == VerbsRegions::Keys().size()) continue;
+      place = int(ordered.devices.size());
+      ordered.devices.push_back(std::move(found.devices[port.device_index]));
+    }
+    port.device_index = uint8_t(place);
+    ordered.ports.push_back(port);
+  }
+  return ordered;
+}
+
+}  // namespace
+
 VerbsHardware open_verbs_hardware(const VerbsLibrary& library, const VerbsOptions& options, const Log& log) {
   VerbsHardware found;
   int count = 0;
   ibv_device** const list = library.get_device_list(&count);
   const std::unique_ptr<ibv_device*, void (*)(ibv_device**)> owner(list, library.free_device_list);
-  for (int i = 0; list != nullptr && i < count && found.devices.size() < VerbsRegions::Keys().size(); ++i) {
+  for (int i = 0; list != nullptr && i < count && found.devices.size() < devices_max; ++i) {
     const std::string device_name = library.get_device_name(list[i]);
     try {
       auto context = owned(library.open_device(list[i]), library, "opening " + device_name);
@@ -206,7 +256,7 @@ VerbsHardware open_verbs_hardware(const VerbsLibrary& library, const VerbsOption
   }
   if (!options.devices.empty() && found.ports.empty())
     log.warn(fmt::format("TUTTI_IB_HCA={} names no port that is up", options.devices));
-  return found;
+  return in_order(std::move(found), options.turn);
 }
 
 const VerbsRegions::Keys* VerbsRegions::find(const LentRegion& region, Use use) noexcept {

@@ -83,7 +83,7 @@ class VerbsDevice {
 };
 
 // The devices with a port that is up, and those ports, as the options allow. What cannot be used is logged.
-// device_index counts the devices.
+// device_index counts the devices. In the order in which this rank prefers them.
 struct VerbsHardware {
   std::vector<std::unique_ptr<VerbsDevice>> devices;
   std::vector<VerbsPort> ports;

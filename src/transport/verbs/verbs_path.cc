@@ -15,9 +15,11 @@
 namespace tutti {
 namespace {
 
-// Of RC queue pairs: 67 ms until a packet is sent again, seven times. A switch that learns anew is survived, and a peer
-// that is gone is noticed within a second or two.
-constexpr uint8_t timeout_exponent = 14, retries = 7;
+// Of RC queue pairs: half a second (4.096 us << 17; devices may take four times that) until a packet is sent again, six
+// times. A host that stands still for some seconds, or a switch that learns anew, is survived; shorter times make a busy
+// host's packets come twice. Whether a peer lives, the control links know better; this is for a network that swallows
+// packets though both ports are up. Not seven times, which to soft-RoCE means for ever.
+constexpr uint8_t timeout_exponent = 17, retries = 6;
 // How often a peer without a receive is asked again: never needed, since who sends knows how many there are.
 constexpr uint8_t receiver_not_ready_retries = 6, receiver_not_ready_timer = 12;
 constexpr uint8_t hop_limit = 64;

@@ -2,6 +2,7 @@
 #include "transport/verbs/verbs_routes.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <tuple>
 
@@ -28,11 +29,19 @@ int common_bits(const VerbsGid& a, const VerbsGid& b) {
   return 128;
 }
 
+// 0: of one network, as far as addresses say that; else, how many bits they do not share. Hosts of one network have up to 8
+// bits of their own in IPv4, 64 in IPv6. InfiniBand's subnets were compared before, and link-local addresses say nothing.
+int distance(const VerbsGid& a, const VerbsGid& b) {
+  if (a.kind == GidKind::infiniband || a.kind == GidKind::roce_v2_link_local) return 0;
+  const int differ = 128 - common_bits(a, b);
+  return differ <= (a.kind == GidKind::roce_v2_ipv6 ? 64 : 8) ? 0 : differ;
+}
+
 struct Scored {
   VerbsRoute route;  // from the lower rank's side
   // Compared in this order, less is better.
-  int small_mtu, kind, far, misaligned;
-  auto rank() const { return std::tie(small_mtu, kind, far, misaligned, route.my_port, route.their_port); }
+  int small_mtu, kind, far, places;
+  auto rank() const { return std::tie(small_mtu, kind, far, places, route.my_port, route.their_port); }
 };
 
 void add_routes(const std::vector<VerbsPort>& lower, const std::vector<VerbsPort>& upper, size_t a, size_t b,
@@ -48,10 +57,7 @@ void add_routes(const std::vector<VerbsPort>& lower, const std::vector<VerbsPort
     for (size_t j = 0; j < gids(other); ++j) {
       if (one.gids[i].kind != other.gids[j].kind) continue;
       const VerbsRoute route{uint8_t(a), uint8_t(i), uint8_t(b), uint8_t(j), mtu};
-      Scored whole{route, 0, int(one.gids[i].kind), 128 - common_bits(one.gids[i], other.gids[j]), a == b ? 0 : 1};
-      // Two addresses of one network share most bits; how many they share does not say which are nearer then.
-      constexpr int same_network_bits = 8;
-      if (whole.far <= same_network_bits) whole.far = 0;
+      Scored whole{route, 0, int(one.gids[i].kind), distance(one.gids[i], other.gids[j]), int(a + b)};
       scored.push_back(whole);
       if (mtu > mtu_1024) {
         whole.small_mtu = 1;
@@ -67,6 +73,21 @@ const char* name(GidKind kind) noexcept {
   constexpr std::array<const char*, 5> names = {"InfiniBand", "RoCE v2 over IPv4", "RoCE v2 over IPv6",
                                                 "RoCE v2 over a link-local address", "RoCE v1"};
   return names[size_t(kind)];
+}
+
+std::vector<size_t> verbs_preference(const std::vector<VerbsMerit>& merits, int turn) {
+  std::vector<size_t> places(merits.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  const auto badness = [&](size_t place) {
+    return std::tuple(-int64_t{merits[place].megabits_per_s}, merits[place].near ? 0 : 1);
+  };
+  std::stable_sort(places.begin(), places.end(), [&](size_t a, size_t b) { return badness(a) < badness(b); });
+  for (auto first = places.begin(); first != places.end();) {
+    const auto last = std::find_if(first, places.end(), [&](size_t place) { return badness(place) != badness(*first); });
+    std::rotate(first, first + turn % (last - first), last);
+    first = last;
+  }
+  return places;
 }
 
 std::vector<VerbsRoute> verbs_routes(const std::vector<VerbsPort>& mine, const std::vector<VerbsPort>& theirs,

@@ -49,8 +49,17 @@ struct VerbsRoute {
   uint8_t mtu;  // ibv_mtu
 };
 
-// Every way that might connect, the likeliest first; the same list on both sides, seen from each. lower: this rank's
-// number is below the peer's.
+// What speaks for a port of this rank's.
+struct VerbsMerit {
+  uint32_t megabits_per_s = 0;  // 0: not known
+  bool near = true;             // its device hangs on a NUMA node where this rank runs; or it is not known
+};
+// The places of ports, the best first: the fastest, and of these the nearest. Of ports that are alike, each rank of a host
+// begins with another: `turn` counts them.
+std::vector<size_t> verbs_preference(const std::vector<VerbsMerit>& merits, int turn);
+
+// Every way that might connect, the likeliest first, and of these between the ports that stand first in both lists; the
+// same list on both sides, seen from each. lower: this rank's number is below the peer's.
 std::vector<VerbsRoute> verbs_routes(const std::vector<VerbsPort>& mine, const std::vector<VerbsPort>& theirs,
                                      bool lower);
 
