@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tools/doctor/pairs.h"
 #include "tools/doctor/rdma.h"
 
 namespace tutti {
@@ -68,7 +69,7 @@ class DoctorRdma : public ::testing::Test {
 
 TEST_F(DoctorRdma, AMachineInOrderIsDescribed) {
   expect("InfiniBand", Severity::ok, "mlx5_0 100 Gbit/s");
-  expect("InfiniBand mlx5_0:1", Severity::ok, "GID 3 is 0000:0000:0000:0000:0000:ffff:0a01:0001 (RoCE v2)");
+  expect("InfiniBand mlx5_0:1", Severity::ok, "GID 3 is 0000:0000:0000:0000:0000:ffff:0a01:0001 (RoCE v2), packets hold 4096 bytes");
   expect("locked memory", Severity::ok, "any amount");
 }
 
@@ -91,7 +92,11 @@ TEST_F(DoctorRdma, AMissingLibraryDriverOrDeviceFileIsNamed) {
 
 TEST_F(DoctorRdma, APortThatIsNotActiveIsNamedWithItsState) {
   port("state", "1: DOWN");
-  expect("InfiniBand mlx5_0:1", Severity::note, "1: DOWN", "ip link set");
+  expect("InfiniBand mlx5_0:1", Severity::note, "1: DOWN", "ip link set eth7 up");
+  fs::remove_all(machine_.root + "/sys/class/infiniband/mlx5_0/ports/1/gids");
+  expect("InfiniBand mlx5_0:1", Severity::note, "1: DOWN", "ip link set … up");
+  put("/sys/class/infiniband/mlx5_0/device/net/eth7/mtu", "1500");
+  expect("InfiniBand mlx5_0:1", Severity::note, "1: DOWN", "ip link set eth7 up");
   port("link_layer", "InfiniBand");
   expect("InfiniBand mlx5_0:1", Severity::note, "1: DOWN", "cable");
   port("state", "2: INIT");
@@ -121,6 +126,8 @@ TEST_F(DoctorRdma, WhatTheEnvironmentAsksForMustBeThere) {
   machine_.gid_index_wanted = 3;
   machine_.devices_wanted = "mlx5_0:1,mlx5_9";
   expect("InfiniBand choice", Severity::problem, "names mlx5_9", "TUTTI_IB_HCA");
+  machine_.devices_wanted = "mlx5_0:2";
+  expect("InfiniBand choice", Severity::problem, "names mlx5_0:2, which is no port", "TUTTI_IB_HCA");
   machine_.devices_wanted = "mlx5_0";
   expect("InfiniBand choice", Severity::ok, "TUTTI_IB_HCA=mlx5_0");
 }
@@ -128,6 +135,24 @@ TEST_F(DoctorRdma, WhatTheEnvironmentAsksForMustBeThere) {
 TEST_F(DoctorRdma, LittleMemoryThatMayBeLockedIsNoted) {
   machine_.locked_bytes_max = 8 << 20;
   expect("locked memory", Severity::note, "may lock 8 MiB", "ulimit -l unlimited");
+}
+
+TEST(DoctorPairs, ByTcpTheReasonIsToldUnlessItWasAskedFor) {
+  const PairEnd here{0, "a", 1}, beside{1, "a", 1}, there{2, "b", 2}, without{3, "c", 0};
+  const PairSpeed tcp{"tcp", 20, 1000}, verbs{"verbs", 2, 10'000};
+  const auto expect = [](const Finding& found, Severity severity, const char* sentence, const char* fix) {
+    EXPECT_EQ(found.severity, severity) << found.sentence;
+    EXPECT_EQ(found.fix.empty(), severity == Severity::ok) << found.sentence;
+    EXPECT_NE(found.sentence.find(sentence), std::string::npos) << found.sentence;
+    EXPECT_NE(found.fix.find(fix), std::string::npos) << found.fix;
+  };
+  expect(judge_pair(here, there, verbs, ""), Severity::ok, "rank 0 (host a) and rank 2 (host b): verbs, 2.0 us, 10000 MiB/s", "");
+  expect(judge_pair(here, beside, tcp, ""), Severity::note, "do not share memory", "abstract Unix sockets");
+  expect(judge_pair(here, there, tcp, ""), Severity::note, "none of them connects", "TUTTI_LOG=info");
+  expect(judge_pair(here, without, tcp, ""), Severity::note, "only host a has RDMA ports", "alone on host c");
+  expect(judge_pair(without, there, tcp, ""), Severity::note, "only host b has RDMA ports", "alone on host c");
+  expect(judge_pair(without, {4, "d", 0}, tcp, ""), Severity::ok, "tcp", "");
+  expect(judge_pair(here, beside, tcp, "tcp"), Severity::ok, "(TUTTI_TRANSPORT=tcp)", "");
 }
 
 }  // namespace

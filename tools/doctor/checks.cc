@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,6 +36,12 @@ namespace {
 
 std::string reason_now() { return std::generic_category().message(errno); }
 
+std::string size_of_dev_shm() {
+  struct statvfs facts{};
+  if (::statvfs("/dev/shm", &facts) != 0) return "which is not there";
+  return human_bytes(uint64_t{facts.f_blocks} * facts.f_frsize);
+}
+
 // Shared memory is a memfd, passed from process to process over a Unix socket.
 Finding check_shared_memory() {
   Finding finding{"shared memory", Severity::problem, "", "allow memfd_create and Unix sockets in the container's "
@@ -59,7 +66,7 @@ Finding check_shared_memory() {
   }
   const Fd one(ends[0]), other(ends[1]);
   return {"shared memory", Severity::ok,
-          "memfd_create, mmap and Unix sockets work; the size of /dev/shm does not matter", ""};
+          fmt::format("memfd_create, mmap and Unix sockets work; /dev/shm ({}) is not needed", size_of_dev_shm()), ""};
 }
 
 Finding check_cpu_time() {
@@ -178,7 +185,8 @@ Finding check_devices() {
     const FoundPlatform& found = find_platform();
     if (found.platform == nullptr)
       return {"devices", nvidia_gpus().empty() ? Severity::ok : Severity::note,
-              fmt::format("buffers must be the host's: {}", found.why_not), ""};
+              fmt::format("buffers must be the host's: {}", found.why_not),
+              nvidia_gpus().empty() ? "" : "give the container its GPUs (--gpus all), or install libtutti_cuda.so beside libtutti.so"};
     Platform& platform = *found.platform;
     std::string devices;
     for (int i = 0; i < platform.count(); ++i) {

@@ -43,7 +43,7 @@ int run(int argc, char** argv) {
   app.add_flag("--json", json, "Print the findings as JSON")->excludes(listing);
   app.add_flag("--pairs", pairs,
                "Started as ranks are (tutti-run -n 4 tutti-doctor --pairs; mpirun; srun): which transport "
-               "connects each pair, and how fast. Rank 0 prints")
+               "connects each pair, and how fast. Rank 0 prints (for JSON: tutti-run --no-prefix)")
       ->excludes(listing);
   try {
     app.parse(argc, argv);

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "base/environment.h"
 #include "topology/system.h"
 #include "tutti/tutti.h"
 
@@ -53,7 +54,12 @@ class Pairs {
         Way way{};
         if (rank_ == a || rank_ == b) way = measure(rank_ == a ? b : a);
         check(tuttiBroadcast(&way, &way, sizeof way, tuttiUint8, a, comm_, nullptr), comm_);
-        findings.push_back(finding(a, b, members[size_t(a)], members[size_t(b)], way));
+        const auto end = [&](int rank) {
+          const Member& member = members[size_t(rank)];
+          return PairEnd{rank, member.host.data(), member.rdma_ports_up};
+        };
+        findings.push_back(judge_pair(end(a), end(b), {way.transport.data(), way.half_us, way.mib_per_s},
+                                      environment_text("TUTTI_TRANSPORT").value_or("")));
       }
     if (findings.empty()) findings.push_back({"pairs", Severity::ok, "one rank: there are no pairs", ""});
     return findings;
@@ -86,27 +92,33 @@ class Pairs {
     return way;
   }
 
-  Finding finding(int a, int b, const Member& one, const Member& other, const Way& way) const {
-    const std::string check_name = fmt::format("pair {}-{}", a, b), transport = way.transport.data();
-    const std::string sentence =
-        fmt::format("rank {} (host {}) and rank {} (host {}): {}, {:.1f} us, {:.4g} MiB/s", a, one.host.data(), b,
-                    other.host.data(), transport, way.half_us, way.mib_per_s);
-    const bool same_host = std::strcmp(one.host.data(), other.host.data()) == 0;
-    if (transport == "tcp" && !same_host && one.rdma_ports_up > 0 && other.rdma_ports_up > 0)
-      return {check_name, Severity::note, sentence + "; both have RDMA ports that are up, and none of them connects",
-              "run with TUTTI_LOG=info, which says what was tried; compare subnets, VLANs and MTUs of the ports"};
-    if (transport == "tcp" && same_host)
-      return {check_name, Severity::note, sentence + "; they are on one host and do not share memory",
-              "let containers of one host share a network namespace, or allow abstract Unix sockets between them"};
-    return {check_name, Severity::ok, sentence, ""};
-  }
-
   tuttiComm_t comm_;
   int rank_, n_;
   std::vector<char> large_;
 };
 
 }  // namespace
+
+Finding judge_pair(const PairEnd& one, const PairEnd& other, const PairSpeed& speed, const std::string& allowed) {
+  const std::string check_name = fmt::format("pair {}-{}", one.rank, other.rank);
+  const std::string sentence =
+      fmt::format("rank {} (host {}) and rank {} (host {}): {}, {:.1f} us, {:.0f} MiB/s", one.rank, one.host, other.rank,
+                  other.host, speed.transport, speed.half_us, speed.mib_per_s);
+  if (!allowed.empty())
+    return {check_name, Severity::ok, fmt::format("{} (TUTTI_TRANSPORT={})", sentence, allowed), ""};
+  if (speed.transport != "tcp") return {check_name, Severity::ok, sentence, ""};
+  if (one.host == other.host)
+    return {check_name, Severity::note, sentence + "; they are on one host and do not share memory",
+            "let containers of one host share a network namespace, or allow abstract Unix sockets between them"};
+  if (one.rdma_ports_up > 0 && other.rdma_ports_up > 0)
+    return {check_name, Severity::note, sentence + "; both have RDMA ports that are up, and none of them connects",
+            "run with TUTTI_LOG=info, which says what was tried; compare subnets, VLANs and MTUs of the ports"};
+  if (one.rdma_ports_up == 0 && other.rdma_ports_up == 0) return {check_name, Severity::ok, sentence, ""};
+  const bool first = one.rdma_ports_up > 0;
+  return {check_name, Severity::note,
+          fmt::format("{}; only host {} has RDMA ports that are up", sentence, first ? one.host : other.host),
+          "run tutti-doctor alone on host " + (first ? other.host : one.host)};
+}
 
 std::vector<Finding> examine_pairs(int& rank) {
   rank = 0;

@@ -62,6 +62,13 @@ std::vector<Gid> gids_of(const fs::path& port) {
 bool is_v2(const Gid& gid) { return gid.type.ends_with("v2"); }
 bool is_link_local(const Gid& gid) { return gid.address.starts_with("fe80"); }
 
+// The interface of a RoCE port: of its GIDs, which go with a port that is down; else its device's. "": not known.
+std::string interface_of(const fs::path& device, const std::vector<Gid>& gids) {
+  if (!gids.empty() && !gids[0].interface_name.empty()) return gids[0].interface_name;
+  const std::vector<std::string> interfaces = names_in(device / "device" / "net");
+  return interfaces.size() == 1 ? interfaces[0] : line_of(device / "parent");
+}
+
 // The largest packet whose headers fit the interface's too: 256 << n bytes.
 int packet_bytes(int interface_mtu) {
   constexpr int headers = 64, largest = 4096;
@@ -71,15 +78,15 @@ int packet_bytes(int interface_mtu) {
 }
 
 Finding roce_port(const std::string& check, const std::string& facts, const std::vector<Gid>& gids,
-                  const fs::path& sys) {
+                  const std::string& interface_name, const fs::path& sys) {
+  const std::string the_interface = interface_name.empty() ? "its interface" : interface_name;
   const auto best = std::find_if(gids.begin(), gids.end(), [](const Gid& g) { return is_v2(g) && !is_link_local(g); });
   if (gids.empty())
     return {check, Severity::problem, facts + ", but has no GID: no peer can be reached",
-            "give its interface an address"};
-  const std::string interface_name = gids[0].interface_name;
+            fmt::format("give {} an address", the_interface)};
   if (best == gids.end())
     return {check, Severity::note, facts + ", but its GIDs are link-local or RoCE v1 only: no router passes them",
-            fmt::format("give {} an IPv4 or IPv6 address", interface_name.empty() ? "its interface" : interface_name)};
+            fmt::format("give {} an IPv4 or IPv6 address", the_interface)};
   const std::string mtu_text = line_of(sys / "class/net" / best->interface_name / "mtu");
   const std::string gid = fmt::format("{}, GID {} is {} ({})", facts, best->index, best->address, best->type);
   const int mtu = mtu_text.empty() ? 0 : std::atoi(mtu_text.c_str());
@@ -90,7 +97,7 @@ Finding roce_port(const std::string& check, const std::string& facts, const std:
                         best->interface_name, mtu),
             fmt::format("ip link set {} mtu {}, where all switches between the hosts pass that", best->interface_name,
                         wanted)};
-  return {check, Severity::ok, gid, ""};
+  return {check, Severity::ok, mtu > 0 ? fmt::format("{}, packets hold {} bytes", gid, packet_bytes(mtu)) : gid, ""};
 }
 
 Finding infiniband_port(const std::string& check, const std::string& facts, const fs::path& port) {
@@ -107,10 +114,12 @@ Finding check_port(const RdmaMachine& machine, const std::string& device, const 
                     rate = line_of(port / "rate");
   const bool ethernet = layer == "Ethernet";
   const std::vector<Gid> gids = gids_of(port);
+  const std::string interface_name = interface_of(sys / "class/infiniband" / device, gids);
   if (!state.starts_with("4")) {
     const bool initialising = state.starts_with("2") || state.starts_with("3");
     const std::string fix = initialising ? "start a subnet manager (opensm) on the network"
-                            : ethernet   ? "bring its interface up (ip link set … up), and look at the cable"
+                            : ethernet   ? fmt::format("bring its interface up (ip link set {} up), and look at the cable",
+                                                       interface_name.empty() ? "…" : interface_name)
                                          : "look at the cable and the switch's port";
     return {check, Severity::note, fmt::format("{} port is not active ({})", ethernet ? "the RoCE" : "the", state),
             fix};
@@ -122,7 +131,7 @@ Finding check_port(const RdmaMachine& machine, const std::string& device, const 
         check, Severity::problem,
         fmt::format("{}, but it has no GID {}, which TUTTI_IB_GID_INDEX asks for", facts, *machine.gid_index_wanted),
         "unset TUTTI_IB_GID_INDEX: what works is found by trying"};
-  return ethernet ? roce_port(check, facts, gids, sys) : infiniband_port(check, facts, port);
+  return ethernet ? roce_port(check, facts, gids, interface_name, sys) : infiniband_port(check, facts, port);
 }
 
 Finding check_devices(const RdmaMachine& machine, const std::vector<std::string>& devices) {
@@ -152,10 +161,14 @@ Finding check_choice(const RdmaMachine& machine, const std::vector<std::string>&
   for (size_t at = 0; at <= machine.devices_wanted.size();) {
     const size_t end = std::min(machine.devices_wanted.find(',', at), machine.devices_wanted.size());
     const std::string item = machine.devices_wanted.substr(at, end - at), device = item.substr(0, item.find(':'));
-    if (std::find(devices.begin(), devices.end(), device) == devices.end())
+    const fs::path ports = machine.root + "/sys/class/infiniband/" + device + "/ports";
+    const bool is_device = std::find(devices.begin(), devices.end(), device) != devices.end();
+    std::error_code error;
+    if (!is_device || (item != device && !fs::exists(ports / item.substr(device.size() + 1), error)))
       return {"InfiniBand choice", Severity::problem,
-              fmt::format("TUTTI_IB_HCA={} names {}, which is no device here", machine.devices_wanted, device),
-              "name devices as /sys/class/infiniband does, or unset TUTTI_IB_HCA"};
+              fmt::format("TUTTI_IB_HCA={} names {}, which is no {} here", machine.devices_wanted, item,
+                          is_device ? "port" : "device"),
+              "name devices and ports as /sys/class/infiniband does, or unset TUTTI_IB_HCA"};
     at = end + 1;
   }
   return {"InfiniBand choice", Severity::ok, "TUTTI_IB_HCA=" + machine.devices_wanted + " names devices that are there",
