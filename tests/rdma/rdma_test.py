@@ -84,6 +84,20 @@ class Section:
         return None
 
 
+class Counters(Section):
+    """Of large messages: work requests and completions of each (the lines in which ranks tell their counters)."""
+    def problem(self, output):
+        found = super().problem(output)
+        told = re.findall(rf"section {self.name} begins\n(.*?)section {self.name} ended", output, re.S)
+        lines = re.findall(r"verbs: (\d+) messages .* in (\d+) work requests, \d+ doorbells and (\d+) completions", *told or [""])
+        messages, requests, completions = (sum(int(line[i]) for line in lines) for i in range(3))
+        if found or not lines:
+            return found or "no rank tells its counters"
+        if requests > 1.05 * messages or completions > messages / 16:
+            return f"{messages} messages took {requests} work requests and {completions} completions"
+        return None
+
+
 def faults(first, count):
     """Jobs of processes, each with a fault of its own; a fault's seed says what it is."""
     return Section(f"faults_from_{first}",
@@ -121,6 +135,11 @@ def sections():
             yield Section(f"{collective}_{ranks}", f"perf {ranks} {collective} {kind}-b 8 -e {'1M' if LONG else '64K'} "
                           f"-f {32 if LONG else 8192} -n 2 -w 0",
                           r"peers by transport: verbs", r"Out of bounds values : (0 OK|N/A)")
+    large = "-b 16M -e 16M -n 2 -w 1 -c 0"
+    yield Counters("counters_all_reduce", f"export TUTTI_LOG=debug; perf 2 all_reduce {large}")
+    yield Counters("counters_all_reduce_lent", f"perf 2 all_reduce {large} -R 1", r"\([1-9]\d* straight to their places")
+    yield Counters("counters_sendrecv_lent", f"perf 2 sendrecv -b 64M -e 64M -n 2 -w 1 -c 0 -R 1; export TUTTI_LOG=warn",
+                   r"\([1-9]\d* straight to their places")
     yield Section("packets_swallowed", "export TUTTI_TRANSPORT=verbs,tcp; "
                   f"pair '{SWALLOWED} 02:00:00:00:00:99' {ENDLESS}; {SWALLOWED} $(cat /sys/class/net/veth1/address)",
                   r"verbs: rxe\d port 1 .* failed: .*does not answer \(retry count exceeded\); likely: ",
