@@ -281,6 +281,7 @@ def main():
         problem = section.problem(done.output)
         failed += problem is not None
         print(f"{'failed' if problem else 'ok':<7} {section.name}" + (f": {problem}" if problem else ""))
+    print(*re.findall(r"^\d+ faults: .*", done.output, re.M), sep="\n")
     if LONG:
         problems, n = two_hosts(bed)
         for problem in problems:

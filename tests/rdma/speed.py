@@ -37,8 +37,7 @@ collective() {  # NAME COLLECTIVE
 }
 """
 # Each comparison: perftest's side and Tutti's.
-PAIRS = [("for i in 1 2 3; do perftest lat ib_write_lat -s 8 -n 3000; done",
-          "for i in 1 2 3; do tutti round_trip ./verbs-speed rxe0 rxe1 0; done"),
+PAIRS = [*[("perftest lat ib_write_lat -s 8 -n 3000", "tutti round_trip ./verbs-speed rxe0 rxe1 0")] * 3,
          ("perftest bw ib_write_bw -s 1048576 -n 100",
           "tutti one_way ./verbs-speed rxe0 rxe1 100; collective broadcast broadcast"),
          ("perftest both ib_write_bw -s 1048576 -n 100 -b", "collective all_reduce all_reduce")]
@@ -107,8 +106,8 @@ def main():
         values = [column[a] / column[b] for column in columns]
         print(f"| **{name}** |", " | ".join(f"{v:.2f}" for v in values), f"| **{statistics.median(values):.2f}** |")
     print()
-    for i, text in enumerate(texts):
-        print(f"round {i + 1}, sent again and come twice:",
+    for i, text in enumerate(texts):  # as list items
+        print(f"- round {i + 1}, sent again and come twice:",
               ", ".join(f"{name} {sent}/{twice}" for name, sent, twice in sent_again(text, before)))
     print(*re.findall(r"\d+ messages \(.*", done.output), sep="\n")
 
