@@ -56,7 +56,8 @@ ROWS = [(LAT, "lat", r"#bytes.*t_typical.*\n *8 +\d+ +\S+ +\S+ +(\S+)", None),
         (BOTH, "both", r"#bytes.*BW average.*\n *1048576 +\d+ +\S+ +(\S+)", None),
         ("Tutti all_reduce 16 MiB, 2 ranks, busbw (MiB/s)", "all_reduce", r" 16777216 +\d+ +\S+ +\S+ +\S+ +(\S+)", MIB_US)]
 RATIOS = [("8 B: Tutti / perftest (goal: at most 1.3)", 1, 0), ("one way, copied / perftest (goal: at least 0.95)", 3, 2),
-          ("one way, lent and viewed / perftest", 4, 2), ("one way, written to its place / perftest", 5, 2),
+          ("one way, lent and viewed / perftest (goal: at least 0.95)", 4, 2),
+          ("one way, written to its place / perftest (goal: at least 0.95)", 5, 2),
           ("broadcast / perftest one way", 6, 2), ("all_reduce / perftest both ways (goal: at least 0.85)", 8, 7)]
 
 

@@ -134,8 +134,10 @@ std::vector<Finding> examine_pairs(int& rank) {
     return findings;
   } catch (const std::runtime_error& error) {
     if (comm != nullptr) tuttiCommAbort(comm);
+    const bool chosen = !environment_text("TUTTI_TRANSPORT").value_or("").empty();
     return {{"pairs", Severity::problem, fmt::format("the ranks do not work together: {}", error.what()),
-             "run tutti-doctor alone on each host; see that the ranks may connect to each other's ports (firewalls)"}};
+             fmt::format("{}run tutti-doctor alone on each host; see that the ranks may connect to each other's ports (firewalls)",
+                         chosen ? "unset TUTTI_TRANSPORT, which allows few ways; " : "")}};
   }
 }
 
