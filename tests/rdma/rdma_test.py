@@ -135,11 +135,11 @@ def sections():
             yield Section(f"{collective}_{ranks}", f"perf {ranks} {collective} {kind}-b 8 -e {'1M' if LONG else '64K'} "
                           f"-f {32 if LONG else 8192} -n 2 -w 0",
                           r"peers by transport: verbs", r"Out of bounds values : (0 OK|N/A)")
-    large = "-b 16M -e 16M -n 2 -w 1 -c 0"
-    yield Counters("counters_all_reduce", f"export TUTTI_LOG=debug; perf 2 all_reduce {large}")
-    yield Counters("counters_all_reduce_lent", f"perf 2 all_reduce {large} -R 1", r"\([1-9]\d* straight to their places")
-    yield Counters("counters_sendrecv_lent", f"perf 2 sendrecv -b 64M -e 64M -n 2 -w 1 -c 0 -R 1; export TUTTI_LOG=warn",
-                   r"\([1-9]\d* straight to their places")
+    direct = r"\([1-9]\d* straight to their places"
+    for name, options in (("all_reduce_lent", "all_reduce -b 16M -e 16M -R 1"), ("all_reduce_copied", "all_reduce -b 16M -e 16M"),
+                          ("sendrecv_lent", "sendrecv -b 64M -e 64M -R 1"))[:None if LONG else 1]:
+        yield Counters(f"counters_{name}", f"(export TUTTI_LOG=debug; perf 2 {options} -n 2 -w 1 -c 0)",
+                       *([direct] if "lent" in name else []))
     yield Section("packets_swallowed", "export TUTTI_TRANSPORT=verbs,tcp; "
                   f"pair '{SWALLOWED} 02:00:00:00:00:99' {ENDLESS}; {SWALLOWED} $(cat /sys/class/net/veth1/address)",
                   r"verbs: rxe\d port 1 .* failed: .*does not answer \(retry count exceeded\); likely: ",
