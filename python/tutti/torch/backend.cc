@@ -97,7 +97,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, mill
   const auto [comm, id] = join(*store_, rank, size, timeout);
   comm_ = comm;
   at_ = {comm_, nullptr};
-  queue_ = std::make_unique<Queue>();
+  queue_ = std::make_shared<Queue>();
   store_ = c10::make_intrusive<c10d::PrefixStore>(name_of(id), store_);
   lanes_ = std::make_unique<PointToPoint>(store_, rank, size, comm_, timeout);
   init();
@@ -112,7 +112,7 @@ void Backend::end(bool abort) {
   if (ended_.exchange(true)) return;
   int rank = 0;
   if (tuttiCommUserRank(comm_, &rank) != tuttiSuccess) {  // in a fork, which has none of their threads
-    (void)queue_.release();
+    new std::shared_ptr<Queue>(std::move(queue_));
     (void)lanes_.release();
     return;
   }

@@ -134,7 +134,7 @@ class Backend : public c10d::Backend {
   uint64_t monitored_ = 0;
   std::atomic<bool> ended_{false};
   std::unique_ptr<PointToPoint> lanes_;
-  std::unique_ptr<Queue> queue_;
+  std::shared_ptr<Queue> queue_;
 };
 
 }  // namespace tutti_torch

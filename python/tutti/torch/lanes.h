@@ -1,26 +1,32 @@
 // Point to point as PyTorch means it: sends and receives that go on by themselves, tags, and receives from any source.
 //
-// Between two ranks there is a lane for each direction: a communicator of the two, made when it is first used, and a
-// thread at each end. The sender's thread sends, for each message, a header and then its bytes. The receiver's thread
-// reads a header and gives the bytes to the first receive that asks for its sender and tag. Where there is none, but
-// somebody waits for another message behind it, the bytes are put aside; else they wait where they are.
+// Between two ranks there is a lane for each direction: a communicator of the two, made when it is first used. The sender
+// sends, for each message, a header and then its bytes. The receiver reads a header and gives the bytes to the first
+// receive that asks for its sender and tag. Where there is none, but somebody waits for another message behind it, the
+// bytes are put aside; else they wait where they are.
+//
+// Who waits for a call works the lane on the spot, which is what plain dist.send and dist.recv do. Calls that nobody
+// waits for are left to a thread of the lane, which a clock wakes a moment after they were made.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <list>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "calls.h"
+#include "clock.h"
 #include "device.h"
+#include "mailbox.h"
 #include "work.h"
 
 namespace tutti_torch {
@@ -32,30 +38,99 @@ struct Header {
   uint64_t bytes = 0;
 };
 
+// How long a lane's messages may take. On its thread as long as they like, since a lane may be silent for as long as its
+// users wish; for one who waits, until the call is due.
+class Patience {
+ public:
+  Patience() { options_.deadline_ms = INT32_MAX; }
+  explicit Patience(milliseconds longest) : Patience() {
+    if (longest.count() > 0) due_ = std::chrono::steady_clock::now() + longest;
+  }
+  const tuttiOptions_t* left() {
+    if (due_) {
+      const auto rest = std::chrono::duration_cast<milliseconds>(*due_ - std::chrono::steady_clock::now()).count();
+      options_.deadline_ms = int32_t(std::clamp<int64_t>(rest, 1, INT32_MAX));
+    }
+    return &options_;
+  }
+
+ private:
+  tuttiOptions_t options_ = TUTTI_OPTIONS_INITIALIZER;
+  std::optional<std::chrono::steady_clock::time_point> due_;
+};
+
+// What all lanes of a rank share.
+struct OfRank {
+  std::atomic<int> untouched{0};  // calls that nobody has taken up
+  Mailbox mailbox{untouched};
+  std::function<void()> wake_all;  // leaves what is untouched to the lanes' threads
+};
+
 // What both ends of a lane know, and how they meet: the sender asks for the lane in the store, the receiver answers
 // with the id of a communicator, and both join. Nobody blocks before the other is there.
-class LaneEnd {
+class LaneEnd : public Runner {
  public:
   // `group`: the communicator of all ranks, whose failure ends the meeting.
-  LaneEnd(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout)
+  LaneEnd(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout, OfRank& rank)
       : from_(from),
         to_(to),
+        rank_(rank),
         store_(std::move(store)),
         name_("tutti/lane/" + std::to_string(from) + "/" + std::to_string(to)),
         group_(group),
         timeout_(timeout) {}
-  virtual ~LaneEnd() { tuttiCommDestroy(comm_); }
   LaneEnd(const LaneEnd&) = delete;
   LaneEnd& operator=(const LaneEnd&) = delete;
 
-  // Ends whatever the thread waits for. Any thread.
+  // Ends whatever somebody waits for here. Any thread.
   void interrupt() {
     const std::lock_guard lock(comm_mutex_);
     interrupted_ = true;
     if (comm_ != nullptr) tuttiCommAbort(comm_);
   }
 
+  // One who waits for `call` does what stands before it and the call itself, if the other end is there already and nobody
+  // works here yet; else the thread does. (Who asks for less than the group's timeout must not end the lane by it.)
+  void help(Call& call, milliseconds asked) override {
+    std::unique_lock lock(mutex_);
+    if (asked.count() > 0 || !met_) return wake_with(lock);
+    if (busy_ || closing_ || !has_work()) return;
+    const bool others_wait = rank_.untouched > 1 && may_block();
+    if (others_wait) {  // the other end may wait for one of them before it gets to this
+      busy_ = true;     // the thread is not wanted here
+      lock.unlock();
+      rank_.wake_all();
+      lock.lock();
+      busy_ = false;
+    }
+    Patience patience(call.longest_wait());
+    while (!busy_ && !closing_ && has_work() && !call.has_run()) work_once(lock, patience);
+  }
+  // What there is to be done is left to the thread.
+  void wake() {
+    const std::unique_lock lock(mutex_);
+    wake_with(lock);
+  }
+
  protected:
+  // With the mutex held: whether there is something to do, and whether it may have to wait for the other end.
+  virtual bool has_work() = 0;
+  virtual bool may_block() = 0;
+  // Without the mutex, on one thread at a time: does one thing, where it is still there to be done.
+  virtual void work(Patience& patience) = 0;
+  // Without the mutex, once, before all else: meets the other end.
+  virtual void meet() = 0;
+  // Who is at work comes to its end, and nobody begins.
+  void end_work(std::unique_lock<std::mutex>& lock) {
+    closing_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !busy_; });
+    lock.unlock();
+    if (thread_.joinable()) thread_.join();
+    lock.lock();
+  }
+  void leave() { tuttiCommDestroy(std::exchange(comm_, nullptr)); }
+
   bool interrupted() {
     const std::lock_guard lock(comm_mutex_);
     return interrupted_;
@@ -90,9 +165,40 @@ class LaneEnd {
   }
 
   const int from_, to_;  // ranks of the group
-  tuttiComm_t comm_ = nullptr;
+  OfRank& rank_;
+  tuttiComm_t comm_ = nullptr;  // of who works
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;  // somebody waits for what is left to be done
+  bool met_ = false;
 
  private:
+  void wake_with(const std::unique_lock<std::mutex>&) {
+    if (busy_ || closing_ || awake_ || !has_work()) return;
+    if (!thread_.joinable()) thread_ = std::thread([this] { be_thread(); });
+    awake_ = true;
+    changed_.notify_all();
+  }
+  void be_thread() {
+    Patience endless;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return closing_ || (awake_ && !busy_); });
+      if (closing_) return;
+      awake_ = has_work();
+      if (awake_) work_once(lock, endless);
+    }
+  }
+  void work_once(std::unique_lock<std::mutex>& lock, Patience& patience) {
+    const bool meets = !std::exchange(met_, true);
+    busy_ = true;
+    lock.unlock();
+    if (meets) meet();
+    else work(patience);
+    lock.lock();
+    busy_ = false;
+    if (awake_ || ending_ || closing_) changed_.notify_all();
+  }
   // Looks for a key now and then: a wait inside the store would keep other threads from it.
   void await(const std::string& key) {
     for (milliseconds pause(1); !store_->check({key}); pause = std::min(2 * pause, milliseconds(20))) {
@@ -120,49 +226,44 @@ class LaneEnd {
   std::string name_;
   tuttiComm_t group_;
   milliseconds timeout_;
-  std::mutex comm_mutex_;
+  std::mutex comm_mutex_;  // of who ends it meanwhile
   bool interrupted_ = false;
+  bool busy_ = false;   // somebody works
+  bool awake_ = false;  // the thread is to work
+  bool closing_ = false;
+  std::thread thread_;
 };
 
-// No deadline: a lane may be silent for as long as its users like. Who waits for a message has one.
-inline const tuttiOptions_t* endless() {
-  static const tuttiOptions_t options = [] {
-    tuttiOptions_t made = TUTTI_OPTIONS_INITIALIZER;
-    made.deadline_ms = INT32_MAX;
-    return made;
-  }();
-  return &options;
-}
-
-class SendLane : public LaneEnd {
+class SendLane : public LaneEnd, public std::enable_shared_from_this<SendLane> {
  public:
   using LaneEnd::LaneEnd;
-  ~SendLane() override { finish(milliseconds(0)); }
 
   // made: of a device's tensor, when its elements are there; else null.
-  void send(CallPointer call, at::Tensor tensor, std::shared_ptr<Reached> made, int64_t tag) {
-    {
-      const std::lock_guard lock(mutex_);
-      messages_.push_back({std::move(call), std::move(tensor), std::move(made), tag});
-      ++pending_;
-      if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
-    }
-    changed_.notify_all();
+  void send(const CallPointer& call, at::Tensor tensor, std::shared_ptr<Reached> made, int64_t tag) {
+    call->stands_in(shared_from_this());
+    const std::lock_guard lock(mutex_);
+    messages_.push_back({call, std::move(tensor), std::move(made), tag});
+    ++rank_.untouched;
   }
-  // Ends the thread. What nobody has received after `patience` fails.
+  // What nobody has received after `patience` fails. Once, at the end.
   void finish(milliseconds patience) {
-    bool all_sent;
-    {
-      std::unique_lock lock(mutex_);
-      finishing_ = true;
-      changed_.notify_all();
-      all_sent = changed_.wait_for(lock, patience, [this] { return pending_ == 0; });
-    }
+    wake();
+    std::unique_lock lock(mutex_);
+    ending_ = true;
+    const bool all_sent = changed_.wait_for(lock, patience, [this] { return messages_.empty() && sending_ == 0; });
     if (!all_sent) interrupt();
-    if (thread_.joinable()) thread_.join();
+    end_work(lock);
+    const std::string text = "tutti: rank " + std::to_string(to_) + " has not received what was sent";
+    for (const Message& message : std::exchange(messages_, {}))
+      message.call->complete(
+          std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)}, text)));
+    if (comm_ != nullptr && !broken_ && all_sent) say_goodbye();
+    leave();
   }
 
  private:
+  static constexpr size_t brief_bytes_max = 4096;
+
   struct Message {
     CallPointer call;
     at::Tensor tensor;
@@ -170,31 +271,28 @@ class SendLane : public LaneEnd {
     int64_t tag;
   };
 
-  void work() {
-    std::exception_ptr broken;
+  bool has_work() override { return !messages_.empty(); }
+  bool may_block() override { return messages_.size() > 1 || messages_.front().tensor.nbytes() > brief_bytes_max; }
+  void meet() override {
     try {
       meet_as_sender();
     } catch (...) {
-      broken = std::current_exception();
+      broken_ = std::current_exception();
     }
-    for (;;) {
-      Message message;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [this] { return finishing_ || !messages_.empty(); });
-        if (messages_.empty()) break;
-        message = std::move(messages_.front());
-        messages_.pop_front();
-      }
-      if (!broken) broken = send_one(message);
-      message.call->complete(broken);
-      {
-        const std::lock_guard lock(mutex_);
-        --pending_;
-      }
-      changed_.notify_all();
+  }
+  void work(Patience& patience) override {
+    Message message;
+    {
+      const std::lock_guard lock(mutex_);
+      message = std::move(messages_.front());
+      messages_.pop_front();
+      ++sending_;
     }
-    if (!broken && !interrupted()) say_goodbye();
+    --rank_.untouched;
+    if (!broken_) broken_ = send_one(message, patience);
+    message.call->complete(broken_);
+    const std::lock_guard lock(mutex_);
+    --sending_;
   }
   // Where the receiver does not listen, it hears of the end by the lane's.
   void say_goodbye() {
@@ -203,214 +301,93 @@ class SendLane : public LaneEnd {
     options.deadline_ms = 1000;
     tuttiSendWith(&last, sizeof last, tuttiUint8, 1, comm_, nullptr, &options);
   }
-  std::exception_ptr send_one(const Message& message) {
+  std::exception_ptr send_one(const Message& message, Patience& patience) {
     try {
       if (message.made) message.made->wait();
       const Header header{Header::message, message.tag, message.tensor.nbytes()};
-      check_lane(tuttiSendWith(&header, sizeof header, tuttiUint8, 1, comm_, nullptr, endless()));
-      check_lane(tuttiSendWith(message.tensor.data_ptr(), header.bytes, tuttiUint8, 1, comm_, nullptr, endless()));
+      check_lane(tuttiSendWith(&header, sizeof header, tuttiUint8, 1, comm_, nullptr, patience.left()));
+      check_lane(
+          tuttiSendWith(message.tensor.data_ptr(), header.bytes, tuttiUint8, 1, comm_, nullptr, patience.left()));
       return nullptr;
     } catch (...) {
       return std::current_exception();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
   std::deque<Message> messages_;
-  size_t pending_ = 0;  // enqueued, not yet completed
-  bool finishing_ = false;
-  std::thread thread_;
-};
-
-// Receives that were posted, and messages that came before the receive that asks for them.
-class Mailbox {
- public:
-  static constexpr int any = -1;
-
-  struct Receive {
-    CallPointer call;
-    at::Tensor tensor;  // where the caller wants it
-    std::shared_ptr<Reached> free;  // of a device's tensor: when it may be written; else null
-    int source = any;
-    int64_t tag = 0;
-  };
-  struct Early {
-    int source;
-    int64_t tag;
-    std::vector<uint8_t> bytes;
-  };
-
-  // True where the message was here already; then the receive is over.
-  bool post(const Receive& receive) {
-    std::unique_lock lock(mutex_);
-    const auto early =
-        std::find_if(early_.begin(), early_.end(), [&](const Early& e) { return fits(receive, e.source, e.tag); });
-    if (early == early_.end()) {
-      posted_.push_back(receive);
-      lock.unlock();
-      changed_.notify_all();
-      return false;
-    }
-    const Early message = std::move(*early);
-    early_.erase(early);
-    lock.unlock();
-    deliver_early(receive, message);
-    return true;
-  }
-
-  enum class Next { deliver, put_aside, closed };
-  // What to do with a message that has arrived: waits until somebody wants it, or what comes after it.
-  Next match(int source, int64_t tag, Receive& wanted) {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      const auto found =
-          std::find_if(posted_.begin(), posted_.end(), [&](const Receive& r) { return fits(r, source, tag); });
-      if (found != posted_.end()) {
-        wanted = std::move(*found);
-        posted_.erase(found);
-        return Next::deliver;
-      }
-      if (closed_) return Next::closed;
-      const auto waits = [&](const Receive& r) { return r.source == source || r.source == any; };
-      if (std::any_of(posted_.begin(), posted_.end(), waits)) return Next::put_aside;
-      changed_.wait(lock);
-    }
-  }
-  void put_aside(Early message) {
-    std::unique_lock lock(mutex_);
-    // The receive may have been posted while the bytes were on their way.
-    const auto found = std::find_if(posted_.begin(), posted_.end(),
-                                    [&](const Receive& r) { return fits(r, message.source, message.tag); });
-    if (found == posted_.end()) {
-      early_.push_back(std::move(message));
-      return;
-    }
-    const Receive receive = std::move(*found);
-    posted_.erase(found);
-    lock.unlock();
-    deliver_early(receive, message);
-  }
-
-  // Gives `bytes` bytes, which `fill`(address) writes, to a receive and completes it. fill may throw; where the size is
-  // wrong it writes to memory that nobody sees, so that the next message is found. by_host: it writes to memory of the
-  // host alone.
-  template <class Fill>
-  static void deliver(const Receive& receive, int source, size_t bytes, Fill fill, bool by_host = false) {
-    std::exception_ptr error;
-    try {
-      const at::NoGradGuard no_grad;
-      if (receive.tensor.nbytes() != bytes) {
-        std::vector<uint8_t> nowhere(bytes);
-        fill(nowhere.data());
-        refuse("rank " + std::to_string(source) + " sent " + std::to_string(bytes) + " bytes with tag " +
-               std::to_string(receive.tag) + ", but the tensor to be received has " +
-               std::to_string(receive.tensor.nbytes()));
-      }
-      if (receive.free) receive.free->wait();
-      const at::Tensor room = by_host && receive.free ? room_on_host(receive.tensor) : plain_room(receive.tensor);
-      fill(room.data_ptr());
-      put_back(room, receive.tensor);
-      if (receive.free) Reached(receive.tensor.device()).wait();
-    } catch (...) {
-      error = std::current_exception();
-    }
-    receive.call->came_from(source);
-    receive.call->complete(error);
-  }
-
-  // Nothing more will come from `source`.
-  void fail(int source, const std::exception_ptr& error, bool all_sources_ended) {
-    std::vector<Receive> failed;
-    {
-      const std::lock_guard lock(mutex_);
-      for (auto r = posted_.begin(); r != posted_.end();) {
-        const bool hopeless = r->source == source || (r->source == any && all_sources_ended);
-        if (hopeless) failed.push_back(std::move(*r));
-        r = hopeless ? posted_.erase(r) : std::next(r);
-      }
-    }
-    for (const Receive& receive : failed) receive.call->complete(error);
-  }
-  void close() {
-    {
-      const std::lock_guard lock(mutex_);
-      closed_ = true;
-    }
-    changed_.notify_all();
-  }
-
- private:
-  static at::Tensor room_on_host(const at::Tensor& tensor) {
-    return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
-  }
-  static void deliver_early(const Receive& receive, const Early& message) {
-    const auto fill = [&](void* to) {
-      if (!message.bytes.empty()) std::memcpy(to, message.bytes.data(), message.bytes.size());
-    };
-    deliver(receive, message.source, message.bytes.size(), fill, true);
-  }
-  static bool fits(const Receive& receive, int source, int64_t tag) {
-    return (receive.source == any || receive.source == source) && receive.tag == tag;
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::list<Receive> posted_;
-  std::list<Early> early_;
-  bool closed_ = false;
+  int sending_ = 0;
+  std::exception_ptr broken_;  // of who works
 };
 
 class ReceiveLane : public LaneEnd {
  public:
-  // `ended`(error): nothing more will come from `from`. Called on the lane's thread, once.
+  // `ended`(error): nothing more will come from `from`. Called once, by whoever works.
   ReceiveLane(c10::intrusive_ptr<c10d::Store> store, int from, int to, tuttiComm_t group, milliseconds timeout,
-              Mailbox& mailbox, std::function<void(std::exception_ptr)> ended)
-      : LaneEnd(std::move(store), from, to, group, timeout),
-        mailbox_(mailbox),
-        ended_(std::move(ended)),
-        thread_([this] { work(); }) {}
-  // The mailbox must be closed and the lane interrupted before.
-  ~ReceiveLane() override { thread_.join(); }
+              OfRank& rank, std::function<void(std::exception_ptr)> ended)
+      : LaneEnd(std::move(store), from, to, group, timeout, rank), ended_(std::move(ended)) {}
+  // The mailbox must be closed and the lane interrupted before. Once, at the end.
+  void finish() {
+    std::unique_lock lock(mutex_);
+    end_work(lock);
+    const bool over = over_;
+    lock.unlock();
+    if (!over) ended_(std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)},
+                                                                     "tutti: the process group has been shut down")));
+    leave();
+  }
 
  private:
-  void work() {
-    std::exception_ptr error;
+  bool has_work() override { return !over_ && rank_.mailbox.wants(from_); }
+  bool may_block() override { return true; }
+  void meet() override {
     try {
       meet_as_receiver();
-      while (receive_one()) continue;
+    } catch (...) {
+      end_with(std::current_exception());
+    }
+  }
+  void work(Patience& patience) override {
+    std::exception_ptr error;
+    try {
+      if (receive_one(patience)) return;
       const std::string text = "tutti: rank " + std::to_string(from_) + " has left without sending what is waited for";
       error = std::make_exception_ptr(c10::DistBackendError({__func__, __FILE__, uint32_t(__LINE__)}, text));
     } catch (...) {
       error = std::current_exception();
     }
+    end_with(error);
+  }
+  void end_with(const std::exception_ptr& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
     ended_(error);
   }
-  bool receive_one() {
+  bool receive_one(Patience& patience) {
+    const auto receive_bytes = [&](void* to, size_t bytes) {
+      check_lane(tuttiRecvWith(to, bytes, tuttiUint8, 0, comm_, nullptr, patience.left()));
+    };
     Header header;
     receive_bytes(&header, sizeof header);
     if (header.kind == Header::end) return false;
     const auto fill = [&](void* to) { receive_bytes(to, header.bytes); };
     Mailbox::Receive wanted;
-    switch (mailbox_.match(from_, header.tag, wanted)) {
+    switch (rank_.mailbox.match(from_, header.tag, wanted)) {
       case Mailbox::Next::deliver: Mailbox::deliver(wanted, from_, header.bytes, fill); return true;
       case Mailbox::Next::put_aside: {
         Mailbox::Early early{from_, header.tag, std::vector<uint8_t>(header.bytes)};
         fill(early.bytes.data());
-        mailbox_.put_aside(std::move(early));
+        rank_.mailbox.put_aside(std::move(early));
         return true;
       }
       case Mailbox::Next::closed: break;
     }
     return false;
   }
-  void receive_bytes(void* to, size_t bytes) {
-    check_lane(tuttiRecvWith(to, bytes, tuttiUint8, 0, comm_, nullptr, endless()));
-  }
 
-  Mailbox& mailbox_;
   std::function<void(std::exception_ptr)> ended_;
-  std::thread thread_;
+  bool over_ = false;
 };
 
 // All lanes of a rank.
@@ -422,15 +399,21 @@ class PointToPoint {
         group_(group),
         timeout_(timeout),
         out_(size_t(size)),
-        in_(size_t(size)) {}
+        in_(size_t(size)),
+        clock_([this] { wake_all(); }) {
+    shared_.wake_all = [this] { wake_all(); };
+  }
   ~PointToPoint() { close(false); }
 
-  void send(CallPointer call, at::Tensor tensor, std::shared_ptr<Reached> made, int to, int64_t tag) {
-    const std::lock_guard lock(mutex_);
-    check_open();
-    auto& lane = out_[size_t(to)];
-    if (!lane) lane = std::make_unique<SendLane>(store_, rank_, to, group_, timeout_);
-    lane->send(std::move(call), std::move(tensor), std::move(made), tag);
+  void send(const CallPointer& call, at::Tensor tensor, std::shared_ptr<Reached> made, int to, int64_t tag) {
+    {
+      const std::lock_guard lock(mutex_);
+      check_open();
+      auto& lane = out_[size_t(to)];
+      if (!lane) lane = std::make_shared<SendLane>(store_, rank_, to, group_, timeout_, shared_);
+      lane->send(call, std::move(tensor), std::move(made), tag);
+    }
+    clock_.tell();
   }
   // from: a rank, or Mailbox::any.
   void receive(const Mailbox::Receive& receive) {
@@ -439,12 +422,17 @@ class PointToPoint {
       check_open();
       for (int from = 0; from < int(in_.size()); ++from)
         if (from != rank_ && (receive.source == from || receive.source == Mailbox::any)) open_from(from);
+      if (receive.source != Mailbox::any) receive.call->stands_in(in_[size_t(receive.source)]);
     }
-    if (mailbox_.post(receive)) return;
-    const std::lock_guard lock(ended_mutex_);  // the lane may have ended before the post
-    for (const auto& [from, error] : ended_)
-      if (receive.source == from || ended_.size() + 1 == in_.size())
-        mailbox_.fail(from, error, ended_.size() + 1 == in_.size());
+    if (shared_.mailbox.post(receive)) return;
+    {
+      const std::lock_guard lock(ended_mutex_);  // the lane may have ended before the post
+      const bool all = ended_.size() + 1 == in_.size();
+      for (const auto& [from, error] : ended_)
+        if (receive.source == from || all) shared_.mailbox.fail(from, error, all);
+    }
+    if (receive.source == Mailbox::any) wake_all();
+    else clock_.tell();
   }
   // How long sends that nobody receives are kept after the end was asked for.
   static constexpr milliseconds patience{5000};
@@ -453,17 +441,18 @@ class PointToPoint {
   void close(bool abort) {
     {
       const std::lock_guard lock(mutex_);
-      closed_ = true;
+      if (std::exchange(closed_, true)) return;
     }
+    clock_.close();
     for (const auto& lane : out_)
       if (lane && abort) lane->interrupt();
     for (const auto& lane : out_)
       if (lane) lane->finish(abort ? milliseconds(0) : patience);
-    mailbox_.close();
+    shared_.mailbox.close();
     for (const auto& lane : in_)
       if (lane) lane->interrupt();
-    for (auto& lane : in_) lane.reset();
-    for (auto& lane : out_) lane.reset();
+    for (const auto& lane : in_)
+      if (lane) lane->finish();
   }
 
  private:
@@ -473,13 +462,21 @@ class PointToPoint {
   void open_from(int from) {
     auto& lane = in_[size_t(from)];
     if (lane) return;
-    lane = std::make_unique<ReceiveLane>(store_, from, rank_, group_, timeout_, mailbox_,
+    lane = std::make_shared<ReceiveLane>(store_, from, rank_, group_, timeout_, shared_,
                                          [this, from](const std::exception_ptr& error) { lane_ended(from, error); });
   }
   void lane_ended(int from, const std::exception_ptr& error) {
     const std::lock_guard lock(ended_mutex_);
     ended_.emplace_back(from, error);
-    mailbox_.fail(from, error, ended_.size() + 1 == in_.size());
+    shared_.mailbox.fail(from, error, ended_.size() + 1 == in_.size());
+  }
+  void wake_all() {
+    if (shared_.untouched <= 0) return;
+    const std::lock_guard lock(mutex_);
+    for (const auto& lane : out_)
+      if (lane) lane->wake();
+    for (const auto& lane : in_)
+      if (lane) lane->wake();
   }
 
   c10::intrusive_ptr<c10d::Store> store_;
@@ -490,9 +487,10 @@ class PointToPoint {
   bool closed_ = false;
   std::mutex ended_mutex_;
   std::vector<std::pair<int, std::exception_ptr>> ended_;
-  Mailbox mailbox_;
-  std::vector<std::unique_ptr<SendLane>> out_;
-  std::vector<std::unique_ptr<ReceiveLane>> in_;
+  OfRank shared_;
+  std::vector<std::shared_ptr<SendLane>> out_;
+  std::vector<std::shared_ptr<ReceiveLane>> in_;
+  Clock clock_;
 };
 
 }  // namespace tutti_torch

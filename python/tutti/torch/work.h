@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -19,7 +20,16 @@
 
 namespace tutti_torch {
 
-class Queue;
+class Call;
+
+// What runs calls. Who waits for one of them helps, which spares small calls the way to another thread and back.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  // Runs calls on this thread until `call` is over or another thread runs one. `asked`: how long the caller said that it
+  // would wait; 0: it did not.
+  virtual void help(Call& call, milliseconds asked) = 0;
+};
 
 // Done once; whoever runs it calls complete().
 class Call : public c10d::Work {
@@ -66,11 +76,17 @@ class Call : public c10d::Work {
     if (future) settle(*future);
   }
 
-  // From here on wait() helps to run what stands before this call.
-  void stands_in(Queue& queue) { queue_ = &queue; }
+  // From here on wait() helps to run this call and what stands before it.
+  void stands_in(std::shared_ptr<Runner> runner) { runner_ = std::move(runner); }
   // Who waits without saying how long gives up after so long. 0: never, since the call has a deadline of its own.
   void waits_at_most(milliseconds timeout) { timeout_ = timeout; }
+  milliseconds longest_wait() const { return timeout_; }
   void came_from(int rank) { source_ = rank; }
+  // Whether it has run, or failed: of a call on a device, the device may still be at it.
+  bool has_run() {
+    const std::lock_guard lock(mutex_);
+    return completed_;
+  }
 
   bool isCompleted() override {
     const std::lock_guard lock(mutex_);
@@ -115,7 +131,7 @@ class Call : public c10d::Work {
   Tensors outputs_;
   Body body_;
   std::shared_ptr<Turn> turn_;
-  Queue* queue_ = nullptr;
+  std::shared_ptr<Runner> runner_;
   milliseconds timeout_{0};
   int source_ = -1;
   c10::intrusive_ptr<at::ivalue::Future> future_;
@@ -123,11 +139,10 @@ class Call : public c10d::Work {
 
 using CallPointer = c10::intrusive_ptr<Call>;
 
-// Runs calls one after the other: on a thread of its own, or on the caller's thread where nothing stands before, which
-// spares small calls the way to another thread and back. Outlives its calls' wait(): closed, it runs nothing.
-class Queue {
+// Runs calls one after the other: on a thread of its own, or on the caller's thread where nothing stands before. Must be
+// closed before it is let go; then it runs nothing.
+class Queue : public Runner, public std::enable_shared_from_this<Queue> {
  public:
-  ~Queue() { close(); }
 
   // caller_waits: the caller does nothing before the call is over, so that it may run at once.
   void submit(const CallPointer& call, bool caller_waits) {
@@ -142,18 +157,16 @@ class Queue {
       run_one(call, lock);
       return;
     }
-    call->stands_in(*this);
+    call->stands_in(shared_from_this());
     calls_.push_back(call);
     if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
     lock.unlock();
     changed_.notify_one();
   }
 
-  // Runs calls on this thread until `done` says so or another thread runs one.
-  template <class Done>
-  void help(Done done) {
+  void help(Call& call, milliseconds) override {
     std::unique_lock lock(mutex_);
-    while (!busy_ && !calls_.empty() && !done()) run_front(lock);
+    while (!busy_ && !calls_.empty() && !call.has_run()) run_front(lock);
   }
 
   // Waits for what is enqueued, then refuses.
@@ -203,11 +216,7 @@ class Queue {
 };
 
 inline bool Call::wait(milliseconds timeout) {
-  const auto done = [this] {
-    const std::lock_guard lock(mutex_);
-    return completed_;
-  };
-  if (queue_ != nullptr && !done()) queue_->help(done);
+  if (runner_ && !has_run()) runner_->help(*this, timeout);
   const milliseconds asked = timeout;
   if (timeout.count() <= 0) timeout = timeout_;
   std::unique_lock lock(mutex_);
