@@ -80,16 +80,7 @@ def cases(groups):
     yield "all_reduce of 64 MiB, Tutti's in shared memory", {
         k: seconds_a_call(lambda g=g, t=shared if k == "tutti" else ordinary[64 << 20]: dist.all_reduce(t, group=g), g)
         for k, g in groups.items()}
-    small, rank = torch.ones(16), dist.get_rank()
-
-    def ping(group):
-        if rank == 0:
-            dist.send(small, 1, group=group)
-            dist.recv(small, 1, group=group)
-        elif rank == 1:
-            dist.recv(small, 0, group=group)
-            dist.send(small, 0, group=group)
-    yield "send and recv there and back, 64 B", {k: seconds_a_call(lambda g=g: ping(g), g) for k, g in groups.items()}
+    yield from point_to_point(groups)
     for with_shared in (False, True):
         found = {}
         for name, group in groups.items():
@@ -97,6 +88,45 @@ def cases(groups):
             found[name] = seconds_a_call(training_step(group), group, 1.0)
             tutti.torch.use_shared_memory(False)
         yield f"DDP step of 10 M parameters{', in shared memory' if with_shared else ''}", found
+
+
+def point_to_point(groups):
+    """There and back by send and recv, and both ways at once by batch_isend_irecv, between ranks 0 and 1."""
+    rank = dist.get_rank()
+    for size, name in ((64, "64 B"), (64 << 10, "64 KiB"), (1 << 20, "1 MiB"), (64 << 20, "64 MiB")):
+        out, into = torch.ones(size // 4), torch.empty(size // 4)
+
+        def ping(group, out=out, into=into):
+            if rank == 0:
+                dist.send(out, 1, group=group)
+                dist.recv(into, 1, group=group)
+            elif rank == 1:
+                dist.recv(into, 0, group=group)
+                dist.send(out, 0, group=group)
+
+        def exchange(group, out=out, into=into):
+            if rank < 2:
+                both = [dist.P2POp(dist.isend, out, 1 - rank, group), dist.P2POp(dist.irecv, into, 1 - rank, group)]
+                for work in dist.batch_isend_irecv(both):
+                    work.wait()
+        yield f"send and recv there and back, {name}", {k: seconds_a_call(lambda g=g: ping(g), g) for k, g in groups.items()}
+        yield f"batch_isend_irecv, {name} each way", {k: seconds_a_call(lambda g=g: exchange(g), g) for k, g in groups.items()}
+
+
+def processor_time_of_a_call(alone, calls=20000):
+    """µs of one rank's processor time for dist.all_reduce of 64 B in a group of one rank, while all ranks do so: with Tutti, and
+    with PyTorch's "fake" backend, which does nothing, so that only PyTorch's own way is left."""
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401 - registers it
+    fake = [dist.new_group([r], backend="fake") for r in range(dist.get_world_size())][dist.get_rank()]
+    tensor, found = torch.ones(16), {"tutti": [], "fake": []}
+    for _ in range(5):
+        for name, group in (("tutti", alone), ("fake", fake)):
+            dist.barrier()
+            began = time.process_time()
+            for _ in range(calls):
+                dist.all_reduce(tensor, group=group)
+            found[name].append((time.process_time() - began) / calls * 1e6)
+    return {name: statistics.median(times) for name, times in found.items()}
 
 
 def training_step(group):
@@ -166,6 +196,10 @@ def be_rank(rank, size, rounds, store, library):
         in_c = us if name == "a loop in C" else in_c
         if rank == 0:
             print(f"| {name} | {ranks_in_all} | {us:.3f} | {us - in_c:.3f} |", flush=True)
+    times = processor_time_of_a_call(alone)
+    if rank == 0:
+        print(f"\nProcessor time of dist.all_reduce, one rank's own: {times['tutti']:.2f} µs; with PyTorch's fake backend "
+              f"{times['fake']:.2f} µs", flush=True)
     dist.destroy_process_group()
 
 

@@ -15,10 +15,10 @@ using Sizes = std::vector<size_t>;
 // A call of the C interface: on what, where and how it runs. Its objects outlive it.
 class Call {
  public:
-  Call(const PyCommunicator& self, PyStream* stream, const Options* options)
+  Call(const PyCommunicator& self, const OnStream& stream, const Options* options)
       : comm_(self.get()),
-        stream_(stream == nullptr ? nullptr : stream->get()),
-        kept_(stream == nullptr ? nullptr : &stream->kept),
+        stream_(stream.get()),
+        kept_(stream.kept()),
         has_options_(options != nullptr) {
     if (options != nullptr) options_ = options->get();
   }
@@ -32,6 +32,19 @@ class Call {
     int rank = 0;
     check(tuttiCommUserRank(comm_, &rank));
     return rank;
+  }
+  template <class A>
+  Elements elements(const char* name, const A& array, MaybeType as) const {
+    return elements_for(name, array, as, stream_, kept_ != nullptr);
+  }
+  template <class A>
+  Elements elements(const char* name, const std::optional<A>& array, MaybeType as) const {
+    return array ? elements(name, *array, as) : Elements{};
+  }
+  // What must stay as long as the call uses it after it has returned; nothing where it does not.
+  template <class A>
+  nb::object kept(const A& array) const {
+    return kept_ == nullptr && open_collection() == nullptr ? nb::object() : nb::cast(array);
   }
   // `arrays`: what it goes on using after it has returned. `function` takes `arguments`, then what every call takes.
   template <class Function, class... Arguments>
@@ -48,19 +61,6 @@ class Call {
   bool has_options_;
   tuttiOptions_t options_ = TUTTI_OPTIONS_INITIALIZER;
 };
-
-template <class A>
-Elements given(const char* name, const std::optional<A>& array, MaybeType as) {
-  return array ? elements_of(name, *array, as) : Elements{};
-}
-template <class A>
-nb::object object_of(const A& array) {
-  return nb::cast(array);
-}
-template <class A>
-nb::object object_of(const std::optional<A>& array) {
-  return array ? nb::cast(*array) : nb::object();
-}
 
 void check_count(const char* name, size_t count, size_t wanted, const char* why) {
   if (count != wanted)
@@ -97,179 +97,179 @@ using Reducing = tuttiResult_t (*)(const void*, void*, size_t, tuttiDataType_t, 
                                    tuttiStream_t, const tuttiOptions_t*);
 // all_reduce, scan and exscan: buffers of one size.
 template <Reducing function>
-void reduce_alike(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, PyStream* stream,
+void reduce_alike(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, const OnStream& stream,
                   const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype);
+  const Elements in = call.elements("send", send, datatype);
   if (!recv && call.inputs() == 1) {  // in place
-    const Elements out = elements_of("send", nb::cast<WritableArray>(nb::cast(send)), datatype);
-    return call.run({object_of(send)}, function, out.data, out.data, out.count, out.type, tuttiRedOp_t(op));
+    const Elements out = call.elements("send", nb::cast<WritableArray>(send.source, false), datatype);
+    return call.run({call.kept(send)}, function, out.data, out.data, out.count, out.type, tuttiRedOp_t(op));
   }
-  const Elements out = given("recv", recv, datatype);
+  const Elements out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_count("send", in.count, out.count * call.inputs(), "as many as recv for each input");
-  call.run({object_of(send), object_of(recv)}, function, in.data, out.data, out.count, out.type, tuttiRedOp_t(op));
+  call.run({call.kept(send), call.kept(recv)}, function, in.data, out.data, out.count, out.type, tuttiRedOp_t(op));
 }
 
-void broadcast(PyCommunicator& self, const WritableArray& data, int root, PyStream* stream, const Options* options,
+void broadcast(PyCommunicator& self, const WritableArray& data, int root, const OnStream& stream, const Options* options,
                MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements all = elements_of("data", data, datatype);
-  call.run({object_of(data)}, tuttiBroadcastWith, all.data, all.data, all.count, all.type, root);
+  const Elements all = call.elements("data", data, datatype);
+  call.run({call.kept(data)}, tuttiBroadcastWith, all.data, all.data, all.count, all.type, root);
 }
 
-void reduce(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, int root, PyStream* stream,
+void reduce(PyCommunicator& self, const Array& send, const MaybeOut& recv, int op, int root, const OnStream& stream,
             const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
     check_count("send", in.count, out.count * call.inputs(), "as many as recv for each input");
   }
-  call.run({object_of(send), object_of(recv)}, tuttiReduceWith, in.data, out.data, in.count / call.inputs(), in.type,
+  call.run({call.kept(send), call.kept(recv)}, tuttiReduceWith, in.data, out.data, in.count / call.inputs(), in.type,
            tuttiRedOp_t(op), root);
 }
 
-void all_gather(PyCommunicator& self, const Array& send, const WritableArray& recv, PyStream* stream,
+void all_gather(PyCommunicator& self, const Array& send, const WritableArray& recv, const OnStream& stream,
                 const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_count("recv", out.count, in.count * call.size(), "a block like send for each rank");
-  call.run({object_of(send), object_of(recv)}, tuttiAllGatherWith, in.data, out.data, in.count, in.type);
+  call.run({call.kept(send), call.kept(recv)}, tuttiAllGatherWith, in.data, out.data, in.count, in.type);
 }
 
-void reduce_scatter(PyCommunicator& self, const Array& send, const WritableArray& recv, int op, PyStream* stream,
+void reduce_scatter(PyCommunicator& self, const Array& send, const WritableArray& recv, int op, const OnStream& stream,
                     const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_count("send", in.count, out.count * call.size() * call.inputs(), "a block like recv for each rank and input");
-  call.run({object_of(send), object_of(recv)}, tuttiReduceScatterWith, in.data, out.data, out.count, in.type,
+  call.run({call.kept(send), call.kept(recv)}, tuttiReduceScatterWith, in.data, out.data, out.count, in.type,
            tuttiRedOp_t(op));
 }
 
-void gather(PyCommunicator& self, const Array& send, const MaybeOut& recv, int root, PyStream* stream,
+void gather(PyCommunicator& self, const Array& send, const MaybeOut& recv, int root, const OnStream& stream,
             const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
     check_count("recv", out.count, in.count * call.size(), "a block like send for each rank");
   }
-  call.run({object_of(send), object_of(recv)}, tuttiGatherWith, in.data, out.data, in.count, in.type, root);
+  call.run({call.kept(send), call.kept(recv)}, tuttiGatherWith, in.data, out.data, in.count, in.type, root);
 }
 
-void scatter(PyCommunicator& self, const MaybeIn& send, const WritableArray& recv, int root, PyStream* stream,
+void scatter(PyCommunicator& self, const MaybeIn& send, const WritableArray& recv, int root, const OnStream& stream,
              const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = given("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
     check_count("send", in.count, out.count * call.size(), "a block like recv for each rank");
   }
-  call.run({object_of(send), object_of(recv)}, tuttiScatterWith, in.data, out.data, out.count, out.type, root);
+  call.run({call.kept(send), call.kept(recv)}, tuttiScatterWith, in.data, out.data, out.count, out.type, root);
 }
 
-void all_to_all(PyCommunicator& self, const Array& send, const WritableArray& recv, PyStream* stream,
+void all_to_all(PyCommunicator& self, const Array& send, const WritableArray& recv, const OnStream& stream,
                 const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_count("send", in.count, out.count, "as many as recv");
   const size_t ranks = call.size();
   if (in.count % ranks != 0)
     raise(tuttiInvalidArgument, "send has " + std::to_string(in.count) + " elements, which are no whole blocks for " +
                                     std::to_string(ranks) + " ranks");
-  call.run({object_of(send), object_of(recv)}, tuttiAlltoAllWith, in.data, out.data, in.count / ranks, in.type);
+  call.run({call.kept(send), call.kept(recv)}, tuttiAlltoAllWith, in.data, out.data, in.count / ranks, in.type);
 }
 
 void all_gather_v(PyCommunicator& self, const Array& send, const WritableArray& recv, const Sizes& counts,
-                  const std::optional<Sizes>& displs, PyStream* stream, const Options* options, MaybeType datatype) {
+                  const std::optional<Sizes>& displs, const OnStream& stream, const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_blocks("recv", out.count, counts, displs, call.size());
-  call.run({object_of(send), object_of(recv)}, tuttiAllGatherVWith, in.data, in.count, out.data, counts.data(),
+  call.run({call.kept(send), call.kept(recv)}, tuttiAllGatherVWith, in.data, in.count, out.data, counts.data(),
            pointer(displs), in.type);
 }
 
 void reduce_scatter_v(PyCommunicator& self, const Array& send, const Sizes& counts, const WritableArray& recv, int op,
-                      const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
+                      const std::optional<Sizes>& displs, const OnStream& stream, const Options* options,
                       MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   check_blocks("send", in.count / call.inputs(), counts, displs, call.size());
-  call.run({object_of(send), object_of(recv)}, tuttiReduceScatterVWith, in.data, counts.data(), pointer(displs),
+  call.run({call.kept(send), call.kept(recv)}, tuttiReduceScatterVWith, in.data, counts.data(), pointer(displs),
            out.data, out.count, in.type, tuttiRedOp_t(op));
 }
 
 void gather_v(PyCommunicator& self, const Array& send, const MaybeOut& recv, const std::optional<Sizes>& counts,
-              int root, const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
+              int root, const std::optional<Sizes>& displs, const OnStream& stream, const Options* options,
               MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = given("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
     check_blocks("recv", out.count, counts.value_or(Sizes()), displs, call.size());
   }
-  call.run({object_of(send), object_of(recv)}, tuttiGatherVWith, in.data, in.count, out.data, pointer(counts),
+  call.run({call.kept(send), call.kept(recv)}, tuttiGatherVWith, in.data, in.count, out.data, pointer(counts),
            pointer(displs), in.type, root);
 }
 
 void scatter_v(PyCommunicator& self, const MaybeIn& send, const std::optional<Sizes>& counts, const WritableArray& recv,
-               int root, const std::optional<Sizes>& displs, PyStream* stream, const Options* options,
+               int root, const std::optional<Sizes>& displs, const OnStream& stream, const Options* options,
                MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = given("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   if (call.rank() == root) {
     check_same_type("send", in, "recv", out);
     check_blocks("send", in.count, counts.value_or(Sizes()), displs, call.size());
   }
-  call.run({object_of(send), object_of(recv)}, tuttiScatterVWith, in.data, pointer(counts), pointer(displs), out.data,
+  call.run({call.kept(send), call.kept(recv)}, tuttiScatterVWith, in.data, pointer(counts), pointer(displs), out.data,
            out.count, out.type, root);
 }
 
 void all_to_all_v(PyCommunicator& self, const Array& send, const Sizes& send_counts, const WritableArray& recv,
                   const Sizes& recv_counts, const std::optional<Sizes>& send_displs,
-                  const std::optional<Sizes>& recv_displs, PyStream* stream, const Options* options,
+                  const std::optional<Sizes>& recv_displs, const OnStream& stream, const Options* options,
                   MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("send", send, datatype), out = elements_of("recv", recv, datatype);
+  const Elements in = call.elements("send", send, datatype), out = call.elements("recv", recv, datatype);
   check_same_type("send", in, "recv", out);
   const size_t ranks = call.size();
   check_blocks("send", in.count, send_counts, send_displs, ranks);
   check_blocks("recv", out.count, recv_counts, recv_displs, ranks);
-  call.run({object_of(send), object_of(recv)}, tuttiAlltoAllVWith, in.data, send_counts.data(), pointer(send_displs),
+  call.run({call.kept(send), call.kept(recv)}, tuttiAlltoAllVWith, in.data, send_counts.data(), pointer(send_displs),
            out.data, recv_counts.data(), pointer(recv_displs), in.type);
 }
 
-void barrier(PyCommunicator& self, PyStream* stream, const Options* options) {
+void barrier(PyCommunicator& self, const OnStream& stream, const Options* options) {
   const Call call(self, stream, options);
   call.run({}, tuttiBarrierWith);
 }
 
-void send(PyCommunicator& self, const Array& data, int peer, PyStream* stream, const Options* options,
+void send(PyCommunicator& self, const Array& data, int peer, const OnStream& stream, const Options* options,
           MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements out = elements_of("data", data, datatype);
-  call.run({object_of(data)}, tuttiSendWith, out.data, out.count, out.type, peer);
+  const Elements out = call.elements("data", data, datatype);
+  call.run({call.kept(data)}, tuttiSendWith, out.data, out.count, out.type, peer);
 }
 
-void recv(PyCommunicator& self, const WritableArray& data, int peer, PyStream* stream, const Options* options,
+void recv(PyCommunicator& self, const WritableArray& data, int peer, const OnStream& stream, const Options* options,
           MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements in = elements_of("data", data, datatype);
-  call.run({object_of(data)}, tuttiRecvWith, in.data, in.count, in.type, peer);
+  const Elements in = call.elements("data", data, datatype);
+  call.run({call.kept(data)}, tuttiRecvWith, in.data, in.count, in.type, peer);
 }
 
 void send_recv(PyCommunicator& self, const Array& output, int to, const WritableArray& input, int from,
-               PyStream* stream, const Options* options, MaybeType datatype) {
+               const OnStream& stream, const Options* options, MaybeType datatype) {
   const Call call(self, stream, options);
-  const Elements out = elements_of("send", output, datatype), in = elements_of("recv", input, datatype);
+  const Elements out = call.elements("send", output, datatype), in = call.elements("recv", input, datatype);
   check_same_type("send", out, "recv", in);
-  call.run({object_of(output), object_of(input)}, tuttiSendRecvWith, out.data, out.count, to, in.data, in.count, from,
+  call.run({call.kept(output), call.kept(input)}, tuttiSendRecvWith, out.data, out.count, to, in.data, in.count, from,
            type_of_either(true, out, in));
 }
 

@@ -41,6 +41,22 @@ void PyStream::close() {
   kept.clear();
 }
 
+bool stream_of(nb::handle object, OnStream& stream) {
+  if (object.is_none()) return true;
+  if (nb::try_cast(object, stream.host)) return true;
+  try {
+    nb::object number = nb::borrow(object);
+    if (nb::hasattr(object, "__cuda_stream__")) number = object.attr("__cuda_stream__")()[1];
+    else if (nb::hasattr(object, "cuda_stream")) number = object.attr("cuda_stream");
+    else if (nb::hasattr(object, "ptr")) number = object.attr("ptr");
+    stream.of_device = reinterpret_cast<tuttiStream_t>(nb::cast<uintptr_t>(number, false));
+    return true;
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    return false;
+  }
+}
+
 tuttiConfig_t Config::get() const {
   tuttiConfig_t made = TUTTI_CONFIG_INITIALIZER;
   made.timeout_ms = timeout_ms.value_or(-1);
@@ -221,8 +237,6 @@ void bind_questions(nb::class_<PyCommunicator>& type) {
       .def_prop_ro(
           "device", [](PyCommunicator& self) { return read<int>(self, tuttiCommDevice); },
           "Number of this rank's GPU; -1 where it has none yet.")
-      .def_prop_ro(
-          "device", [](PyCommunicator& self) { return read<int>(self, tuttiCommDevice); }, "This rank's GPU, or -1.")
       .def_prop_ro("closed", &PyCommunicator::closed)
       .def(
           "transport",

@@ -25,6 +25,18 @@ class PyStream {
   tuttiStream_t handle_ = nullptr;
 };
 
+// Where a call runs: on a stream of the host, on a stream of a CUDA device, or on neither (both null). Python gives a
+// Stream, the number of a CUDA stream, or what has one: __cuda_stream__, or as torch.cuda.Stream and cupy.cuda.Stream do.
+struct OnStream {
+  PyStream* host = nullptr;
+  tuttiStream_t of_device = nullptr;
+
+  tuttiStream_t get() const { return host == nullptr ? of_device : host->get(); }
+  Kept* kept() const { return host == nullptr ? nullptr : &host->kept; }
+};
+// False where `object` is no stream. Of None, neither.
+bool stream_of(nb::handle object, OnStream& stream);
+
 // Settings of a communicator, as tuttiConfig_t has them.
 struct Config {
   std::optional<int> timeout_ms;
@@ -77,3 +89,14 @@ void run_unlocked(Call call) {
 void bind_communicator(nb::module_& module);
 void bind_collectives(nb::class_<PyCommunicator>& communicator);
 void bind_others(nb::module_& module);
+
+namespace nanobind::detail {
+
+template <>
+struct type_caster<OnStream> {
+  NB_TYPE_CASTER(OnStream, const_name("Stream | int | object | None"))
+
+  bool from_python(handle source, uint32_t, cleanup_list*) noexcept { return stream_of(source, value); }
+};
+
+}  // namespace nanobind::detail

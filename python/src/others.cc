@@ -53,12 +53,12 @@ class Prepared {
     if (!failed) return check(result);
     tuttiPreparedDestroy(std::exchange(handle_, nullptr));
   }
-  void start(PyStream* stream) {
+  void start(const OnStream& stream) {
     if (handle_ == nullptr)
       raise(tuttiInvalidUsage, "nothing is prepared: use `with prepared:` around the calls first");
-    const tuttiStream_t queue = stream == nullptr ? nullptr : stream->get();
+    const tuttiStream_t queue = stream.get();
     run_unlocked([&] { return tuttiPreparedStart(handle_, queue); });
-    if (stream != nullptr) stream->kept.push_back(nb::find(this));
+    if (stream.kept() != nullptr) stream.kept()->push_back(nb::find(this));
   }
 
  private:

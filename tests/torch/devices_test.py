@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tensors of devices, on Tutti's simulated ones, which simulated_torch.cc makes devices of PyTorch: memory that the host
 cannot touch, streams that run behind. Usage: devices_test.py MODULE SOURCE_FOLDER [unittest's arguments]"""
+import ctypes
 import datetime
 import hashlib
 import os
@@ -8,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -219,6 +221,19 @@ class Devices(unittest.TestCase):
         run(2, body)
         run(3, body)
 
+    def test_a_barrier_waits_for_what_the_devices_have(self):
+        def body(rank, _size, device):
+            tensor = there([1.0], device)
+            dist.all_reduce(tensor)
+            flag = devices.stall(device.index) if rank == 0 else None
+            barrier = dist.barrier(async_op=True)
+            time.sleep(0.05)
+            assert not barrier.is_completed()
+            if rank == 0:
+                devices.release(flag)
+            barrier.wait()
+        run(2, body)
+
     def test_errors_are_told_by_the_next_call(self):
         def body(rank, _size, device):
             tensor = there(torch.zeros(3 + rank), device)
@@ -244,6 +259,135 @@ class Devices(unittest.TestCase):
             host = torch.ones(1)
             dist.all_reduce(host)
             assert host.item() == 2
+        os.environ["TUTTI_DEVICE"] = "none"
+        try:
+            run(2, body)
+        finally:
+            os.environ["TUTTI_DEVICE"] = "cuda"
+
+
+class Tensor(ctypes.Structure):
+    """DLPack's DLManagedTensor."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+class ByDlpack:
+    """Another library's array of floats: memory of a device, which a stream of its own (made_on) still works on."""
+
+    def __init__(self, tensor, made_on, device_type=2):  # kDLCUDA
+        self.tensor, self.made_on, self.asked = tensor, made_on, []
+        self.shape = ctypes.c_int64(tensor.numel())
+        self.described = Tensor(data=tensor.data_ptr(), device_type=device_type, device_id=tensor.device.index or 0, ndim=1,
+                                code=2, bits=32, lanes=1, shape=ctypes.pointer(self.shape))
+
+    def __dlpack_device__(self):
+        return self.described.device_type, self.described.device_id
+
+    def __dlpack__(self, *, stream=None):
+        self.asked.append(stream)
+        if stream is not None:  # 1: the default stream
+            devices.follow(self.described.device_id, 0 if stream == 1 else stream, self.made_on)
+        return new_capsule(ctypes.addressof(self.described), b"dltensor", None)
+
+
+class ByInterface:
+    """The same with __cuda_array_interface__."""
+
+    def __init__(self, tensor, read_only=False, **more):
+        self.tensor = tensor
+        self.__cuda_array_interface__ = {"data": (tensor.data_ptr(), read_only), "shape": (tensor.numel(),), "typestr": "<f4",
+                                         "version": 3, **more}
+
+
+def joined(rank, size):
+    id_ = [tutti.unique_id() if rank == 0 else None]
+    dist.broadcast_object_list(id_)
+    return tutti.Communicator.join(size, id_[0], rank)
+
+
+class Bindings(unittest.TestCase):
+    def test_arrays_of_a_device_come_by_dlpack_after_their_producers_work(self):
+        def body(rank, size, device):
+            with joined(rank, size) as comm:
+                mine, late, total = devices.new_stream(device.index), there(torch.full((5000,), rank + 1.0), device), None
+                for stream in (None, devices.new_stream(device.index)):
+                    devices.exchange_stream(device.index, mine)
+                    data = array = None  # what is let go waits for its stream, which must not stall yet
+                    data = there(torch.zeros(5000), device)
+                    flag = devices.stall(device.index)
+                    data.copy_(late)  # behind the stall
+                    array = ByDlpack(data, mine)
+                    if stream is None:  # blocks until the result is there
+                        threading.Timer(0.05, lambda flag=flag: devices.release(flag)).start()
+                        comm.all_reduce(array)
+                        assert 1 in array.asked, array.asked
+                    else:  # returns at once
+                        number = devices.handle(device.index, stream)
+                        comm.all_reduce(array, stream=number)
+                        assert number in array.asked, array.asked
+                        devices.release(flag)
+                        devices.exchange_stream(device.index, stream)
+                    total = data.cpu()
+                    same(total, [size * (size + 1) / 2] * 5000, f"all_reduce on stream {stream}")
+                class OfCuda:
+                    def __cuda_stream__(self):
+                        return 0, devices.handle(device.index, mine)
+                devices.exchange_stream(device.index, mine)
+                whole = there(torch.zeros(size), device)
+                comm.all_gather(ByDlpack(there([float(rank)], device), mine), ByDlpack(whole, mine), stream=OfCuda())
+                same(whole, torch.arange(size), "all_gather")
+        run(2, body)
+
+    def test_arrays_of_a_device_come_by_cuda_array_interface(self):
+        def body(rank, size, device):
+            with joined(rank, size) as comm:
+                mine = devices.new_stream(device.index)
+                devices.exchange_stream(device.index, mine)
+                data, number = there(torch.full((300,), rank + 1.0), device), devices.handle(device.index, mine)
+                comm.all_reduce(ByInterface(data, stream=number), stream=number)
+                same(data, [3.0] * 300, "all_reduce")
+                devices.synchronize(device.index, mine)
+                comm.all_reduce(ByInterface(data, stream=None, strides=(4,)))
+                same(data, [6.0] * 300, "all_reduce without a stream")
+                def refused(error, words, call):
+                    try:
+                        call()
+                    except error as caught:
+                        assert words in str(caught), caught
+                        return
+                    raise AssertionError(f"not refused: {words}")
+                refused(tutti.Unsupported, f"send belongs to stream {number}, and the call is on the default stream",
+                        lambda: comm.all_reduce(ByInterface(data, stream=number)))
+                refused(tutti.InvalidArgument, "data is read-only", lambda: comm.broadcast(ByInterface(data, read_only=True)))
+                refused(tutti.InvalidArgument, "not contiguous", lambda: comm.broadcast(ByInterface(data, strides=(8,))))
+                refused(tutti.InvalidArgument, '">f4"', lambda: comm.broadcast(ByInterface(data, typestr=">f4")))
+                refused(tutti.Unsupported, "data lies on a device, which a host stream does not wait for",
+                        lambda: comm.broadcast(ByInterface(data), stream=tutti.Stream()))
+                refused(tutti.Unsupported, "device of DLPack's type 10",
+                        lambda: comm.broadcast(ByDlpack(data, mine, device_type=10)))
+                refused(tutti.Unsupported, "memory lies in the memory of a device",
+                        lambda: tutti.Window(comm, ByInterface(data)))
+                comm.barrier()  # the communicator goes on
+        run(2, body)
+
+    def test_where_there_is_no_device_its_arrays_are_refused_by_name(self):
+        def body(_rank, _size, device):
+            data = there([1.0], device)
+            with tutti.Communicator.join(1, tutti.unique_id(), 0) as comm:
+                for array in (ByDlpack(data, 0), ByInterface(data)):
+                    try:
+                        comm.all_reduce(array)
+                        raise AssertionError("nothing was raised")
+                    except tutti.Unsupported as error:
+                        assert "send lies in the memory of CUDA device" in str(error) and "TUTTI_DEVICE is none" in str(error), error
         os.environ["TUTTI_DEVICE"] = "none"
         try:
             run(2, body)

@@ -256,5 +256,18 @@ PYBIND11_MODULE(TUTTI_MODULE_NAME, module) {
     return uintptr_t(flag);
   });
   module.def("release", [](uintptr_t flag) { std::atomic_ref(*reinterpret_cast<uint32_t*>(flag)).store(1); });
+  // A stream as calls of Tutti's C interface name it, and what its producer does for whom it hands memory to: `later` comes
+  // after what stream `earlier` has.
+  module.def("handle", [](int device, c10::StreamId id) {
+    return reinterpret_cast<uintptr_t>(stream_of(stream_numbered({here, c10::DeviceIndex(device)}, id), true));
+  });
+  module.def("follow", [](int device, uintptr_t later, c10::StreamId earlier) {
+    const c10::Device of(here, c10::DeviceIndex(device));
+    tutti::DeviceEvent event = nullptr;
+    must(device_of(of).create_event(false, &event));
+    must(device_of(of).record_event(event, stream_of(stream_numbered(of, earlier))));
+    must(device_of(of).wait_event(reinterpret_cast<tutti::DeviceStream>(later), event));
+    must(device_of(of).destroy_event(event));
+  });
   module.def("recorded", [] { return recorded; });
 }

@@ -112,7 +112,7 @@ void Backend::end(bool abort) {
   if (ended_.exchange(true)) return;
   int rank = 0;
   if (tuttiCommUserRank(comm_, &rank) != tuttiSuccess) {  // in a fork, which has none of their threads
-    new std::shared_ptr<Queue>(std::move(queue_));
+    (void)new std::shared_ptr<Queue>(std::move(queue_));
     (void)lanes_.release();
     return;
   }
@@ -526,7 +526,10 @@ WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
 }
 
 WorkPointer Backend::barrier(const c10d::BarrierOptions& opts) {
-  const auto body = [this, terms = terms(opts.timeout)] { check(tuttiBarrierWith(comm_, nullptr, terms.get())); };
+  const auto body = [this, before = reached_by_caller(), timeout = opts.timeout, terms = terms(opts.timeout)] {
+    wait_for_devices(before, timeout.count() > 0 ? timeout : timeout_);
+    check(tuttiBarrierWith(comm_, nullptr, terms.get()));
+  };
   return submit({OpType::BARRIER, "tutti:barrier", caller_waits(opts)}, {}, {}, body);
 }
 

@@ -110,6 +110,8 @@ class Backend : public c10d::Backend {
   OfDevice& of_device(c10::Device device);
   void make_communicator(c10::Device device, OfDevice& there);
   std::shared_ptr<Reached> reached(const Tensor& tensor);
+  std::vector<std::shared_ptr<Reached>> reached_by_caller();
+  void wait_for_devices(const std::vector<std::shared_ptr<Reached>>& before, milliseconds timeout);
   Terms terms(milliseconds asked) const { return Terms(asked.count() > 0 ? asked : timeout_, joined_timeout_); }
   void check_open() const;
   void check_root(int64_t root) const;

@@ -7,6 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -37,21 +38,43 @@ inline std::optional<c10::Device> device_of(const std::vector<at::Tensor>& tenso
   return std::nullopt;
 }
 
-// All that is on the calling thread's stream of a device when it is made.
+// All that is on a stream when it is made; of a device, on the calling thread's stream there.
 class Reached {
  public:
-  explicit Reached(c10::Device device) : event_(device.type()) {
-    event_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
-  // Blocks the host. (Older versions of PyTorch can ask an event only.)
-  void wait() const {
-    constexpr std::chrono::microseconds pause{20};
-    while (!event_.query()) std::this_thread::sleep_for(pause);
-  }
+  explicit Reached(c10::Device device) : Reached(c10::impl::VirtualGuardImpl(device.type()).getStream(device)) {}
+  explicit Reached(const c10::Stream& stream) : event_(stream.device_type()) { event_.record(stream); }
+  // Whether the device is through with it. (Older versions of PyTorch can ask an event, not wait for it.)
+  bool passed() const { return event_.query(); }
   void block(const c10::Stream& stream) const { event_.block(stream); }
 
  private:
   c10::Event event_;
+};
+
+// How long something may take: as long as it likes, or until a call is due.
+class Patience {
+ public:
+  Patience() { options_.deadline_ms = INT32_MAX; }
+  explicit Patience(milliseconds longest) : Patience() {
+    if (longest.count() > 0) due_ = std::chrono::steady_clock::now() + longest;
+  }
+  const tuttiOptions_t* left() {
+    if (due_) {
+      const auto rest = std::chrono::duration_cast<milliseconds>(*due_ - std::chrono::steady_clock::now()).count();
+      options_.deadline_ms = int32_t(std::clamp<int64_t>(rest, 1, INT32_MAX));
+    }
+    return &options_;
+  }
+
+  void wait_for(const Reached& reached) const {
+    constexpr std::chrono::microseconds pause{20};
+    for (; !reached.passed(); std::this_thread::sleep_for(pause))
+      if (due_ && std::chrono::steady_clock::now() > *due_) raise(tuttiTimeout, "a device is not through with a tensor");
+  }
+
+ private:
+  tuttiOptions_t options_ = TUTTI_OPTIONS_INITIALIZER;
+  std::optional<std::chrono::steady_clock::time_point> due_;
 };
 
 // One call on `own`, the group's stream of a device: it comes after what the caller's stream had when it was made.

@@ -84,4 +84,23 @@ std::shared_ptr<Reached> Backend::reached(const Tensor& tensor) {
   return std::make_shared<Reached>(tensor.device());
 }
 
+// What the caller's streams have so far, of the devices that the group has been given tensors of.
+std::vector<std::shared_ptr<Reached>> Backend::reached_by_caller() {
+  const std::lock_guard lock(devices_mutex_);
+  std::vector<std::shared_ptr<Reached>> made;
+  for (const auto& [number, there] : devices_) made.push_back(std::make_shared<Reached>(there.stream.device()));
+  return made;
+}
+
+// Until they are through with `before` and with the group's earlier calls. In the queue.
+void Backend::wait_for_devices(const std::vector<std::shared_ptr<Reached>>& before, milliseconds timeout) {
+  std::vector<std::shared_ptr<Reached>> all = before;
+  {
+    const std::lock_guard lock(devices_mutex_);
+    for (const auto& [number, there] : devices_) all.push_back(std::make_shared<Reached>(there.stream));
+  }
+  const Patience patience(timeout);
+  for (const auto& reached : all) patience.wait_for(*reached);
+}
+
 }  // namespace tutti_torch

@@ -38,27 +38,6 @@ struct Header {
   uint64_t bytes = 0;
 };
 
-// How long a lane's messages may take. On its thread as long as they like, since a lane may be silent for as long as its
-// users wish; for one who waits, until the call is due.
-class Patience {
- public:
-  Patience() { options_.deadline_ms = INT32_MAX; }
-  explicit Patience(milliseconds longest) : Patience() {
-    if (longest.count() > 0) due_ = std::chrono::steady_clock::now() + longest;
-  }
-  const tuttiOptions_t* left() {
-    if (due_) {
-      const auto rest = std::chrono::duration_cast<milliseconds>(*due_ - std::chrono::steady_clock::now()).count();
-      options_.deadline_ms = int32_t(std::clamp<int64_t>(rest, 1, INT32_MAX));
-    }
-    return &options_;
-  }
-
- private:
-  tuttiOptions_t options_ = TUTTI_OPTIONS_INITIALIZER;
-  std::optional<std::chrono::steady_clock::time_point> due_;
-};
-
 // What all lanes of a rank share.
 struct OfRank {
   std::atomic<int> untouched{0};  // calls that nobody has taken up
@@ -303,7 +282,7 @@ class SendLane : public LaneEnd, public std::enable_shared_from_this<SendLane> {
   }
   std::exception_ptr send_one(const Message& message, Patience& patience) {
     try {
-      if (message.made) message.made->wait();
+      if (message.made) patience.wait_for(*message.made);
       const Header header{Header::message, message.tag, message.tensor.nbytes()};
       check_lane(tuttiSendWith(&header, sizeof header, tuttiUint8, 1, comm_, nullptr, patience.left()));
       check_lane(
@@ -374,11 +353,11 @@ class ReceiveLane : public LaneEnd {
     const auto fill = [&](void* to) { receive_bytes(to, header.bytes); };
     Mailbox::Receive wanted;
     switch (rank_.mailbox.match(from_, header.tag, wanted)) {
-      case Mailbox::Next::deliver: Mailbox::deliver(wanted, from_, header.bytes, fill); return true;
+      case Mailbox::Next::deliver: Mailbox::deliver(wanted, from_, header.bytes, fill, patience); return true;
       case Mailbox::Next::put_aside: {
         Mailbox::Early early{from_, header.tag, std::vector<uint8_t>(header.bytes)};
         fill(early.bytes.data());
-        rank_.mailbox.put_aside(std::move(early));
+        rank_.mailbox.put_aside(std::move(early), patience);
         return true;
       }
       case Mailbox::Next::closed: break;

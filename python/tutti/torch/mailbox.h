@@ -53,7 +53,8 @@ class Mailbox {
     const Early message = std::move(*early);
     early_.erase(early);
     lock.unlock();
-    deliver_early(receive, message);
+    Patience patience(receive.call->longest_wait());
+    deliver_early(receive, message, patience);
     return true;
   }
 
@@ -75,7 +76,7 @@ class Mailbox {
       changed_.wait(lock);
     }
   }
-  void put_aside(Early message) {
+  void put_aside(Early message, Patience& patience) {
     std::unique_lock lock(mutex_);
     // The receive may have been posted while the bytes were on their way.
     const auto found = std::find_if(posted_.begin(), posted_.end(),
@@ -87,14 +88,15 @@ class Mailbox {
     const Receive receive = std::move(*found);
     take(found);
     lock.unlock();
-    deliver_early(receive, message);
+    deliver_early(receive, message, patience);
   }
 
   // Gives `bytes` bytes, which `fill`(address) writes, to a receive and completes it. fill may throw; where the size is
   // wrong it writes to memory that nobody sees, so that the next message is found. by_host: it writes to memory of the
   // host alone.
   template <class Fill>
-  static void deliver(const Receive& receive, int source, size_t bytes, Fill fill, bool by_host = false) {
+  static void deliver(const Receive& receive, int source, size_t bytes, Fill fill, Patience& patience,
+                      bool by_host = false) {
     std::exception_ptr error;
     try {
       const at::NoGradGuard no_grad;
@@ -105,11 +107,11 @@ class Mailbox {
                std::to_string(receive.tag) + ", but the tensor to be received has " +
                std::to_string(receive.tensor.nbytes()));
       }
-      if (receive.free) receive.free->wait();
+      if (receive.free) patience.wait_for(*receive.free);
       const at::Tensor room = by_host && receive.free ? room_on_host(receive.tensor) : plain_room(receive.tensor);
       fill(room.data_ptr());
       put_back(room, receive.tensor);
-      if (receive.free) Reached(receive.tensor.device()).wait();
+      if (receive.free) patience.wait_for(Reached(receive.tensor.device()));
     } catch (...) {
       error = std::current_exception();
     }
@@ -152,11 +154,11 @@ class Mailbox {
   static at::Tensor room_on_host(const at::Tensor& tensor) {
     return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));
   }
-  static void deliver_early(const Receive& receive, const Early& message) {
+  static void deliver_early(const Receive& receive, const Early& message, Patience& patience) {
     const auto fill = [&](void* to) {
       if (!message.bytes.empty()) std::memcpy(to, message.bytes.data(), message.bytes.size());
     };
-    deliver(receive, message.source, message.bytes.size(), fill, true);
+    deliver(receive, message.source, message.bytes.size(), fill, patience, true);
   }
   static bool fits(const Receive& receive, int source, int64_t tag) {
     return (receive.source == any || receive.source == source) && receive.tag == tag;
