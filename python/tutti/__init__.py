@@ -6,7 +6,7 @@
         comm.all_reduce(gradients, op=tutti.AVG)             # in place
 
 Buffers are anything with the buffer protocol or DLPack (numpy arrays, tensors of PyTorch, JAX, CuPy's on the host):
-contiguous, in host memory, never copied. Calls run without Python's lock. Errors are exceptions with the library's whole
+contiguous, of the host or of a CUDA device, never copied. Calls run without Python's lock. Errors are exceptions with the library's whole
 sentence (tutti.errors). Meanings are those of include/tutti/tutti.h. tutti.torch is a backend of torch.distributed."""
 import enum as _enum
 import math as _math
