@@ -197,9 +197,9 @@ constexpr std::array<Algorithm, 45> table = {{
      "ranks.",
      "Folklore.", Rounds::one, true},
     {"pairwise", Collective::all_to_all, false, recorded<all_to_all_pairwise<Recorder>>, blocks, other_blocks_claim,
-     "In round d, ranks whose numbers add up to d exchange: one partner at a time. Best for large blocks on links that "
-     "many senders at once would choke.",
-     "Thakur, Rabenseifner, Gropp, IJHPCA 2005; the partners' sum, for any n: folklore.", Rounds::none, true},
+     "A round robin: in each of n - 1 rounds (n, where n is odd) ranks exchange in pairs: one partner at a time. Best for "
+     "large blocks on links that many senders at once would choke.",
+     "Thakur, Rabenseifner, Gropp, IJHPCA 2005; the pairs of a tournament, for any n: Kirkman, 1847.", Rounds::none, true},
     {"bruck", Collective::all_to_all, false, recorded<all_to_all_bruck<Recorder>>, runs_of_blocks_with_two_scratch,
      all_to_all_bruck_claim,
      "A block travels by the powers of two that its distance is the sum of, together with all that have that "

@@ -122,19 +122,24 @@ constexpr void all_to_all_direct(V& v, const Group& group) {
   for (int d = 1; d < n; ++d) v.recv((rank + n - d) % n, out((rank + n - d) % n));
 }
 
-// In round d, ranks whose numbers add up to d (modulo n) exchange their blocks: one partner at a time. What comes in
-// replaces what has just gone to the same partner, so it may work in place.
+// A round robin of all ranks: in round d, those whose numbers add up to d (modulo the odd one of n and n - 1) exchange
+// their blocks, one partner at a time. Who would meet itself meets the last rank where n is even, and rests where it is
+// odd. So it takes n - 1 rounds, or n. What comes in replaces what has just gone to the same partner, so it may work in
+// place.
 template <class V>
 constexpr void all_to_all_pairwise(V& v, const Group& group) {
-  const int rank = group.rank, n = group.n;
-  for (int d = 0; d < n; ++d) {
-    const int partner = (d + n - rank) % n;
-    if (partner == rank) {
-      v.copy(in(rank), out(rank));
-      continue;
-    }
-    v.send(partner, in(partner));
-    v.recv(partner, out(partner));
+  const int rank = group.rank, n = group.n, last = n - 1;
+  const bool even = n % 2 == 0;
+  const int rounds = even ? n - 1 : n;
+  for (int d = 0; d < rounds; ++d) {
+    int partner = (d + rounds - rank % rounds) % rounds;
+    if (even && rank == last)
+      partner = d % 2 == 0 ? d / 2 : (d + rounds) / 2;  // whose number twice is d
+    else if (partner == rank && even)
+      partner = last;
+    if (partner != rank) v.send(partner, in(partner));
+    if (partner == rank || (even && d == 0)) v.copy(in(rank), out(rank));  // while the first block is under way
+    if (partner != rank) v.recv(partner, out(partner));
   }
 }
 

@@ -137,7 +137,9 @@ class Clocks {
     Rank& state = ranks_[rank];
     const bool fans_out = state.sent_to != none && state.sent_to != peer;
     state.sent_to = peer;
-    work(state, link.message_ns + double(bytes) * (link.byte_ns + (fans_out ? link.fan_out_byte_ns : 0)));
+    const double bytes_ns = link.bytes_ns(bytes) + (fans_out ? link.fan_out_ns(bytes) : 0);
+    state.clock_ns += link.message_ns + bytes_ns;
+    worked_ns_ += link.message_ns + (bytes > 0 ? std::min(bytes_ns, double(bytes) * link.core_byte_ns) : 0);
     fifo(rank, peer).push_back({state.clock_ns + link.latency_ns, bytes});
     ++messages_;
     sent_bytes_ += bytes;

@@ -1,6 +1,8 @@
 // The price of a schedule: a prediction of its time from link and memory costs, by running it on virtual clocks.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,8 +13,10 @@ namespace tutti {
 
 // Costs of one message between two ranks (an extended Hockney / LogGP model): the sender is busy for message_ns +
 // bytes × byte_ns, the message is readable latency_ns after that, and taking it keeps the receiver busy for receive_ns,
-// and bulk_ns more if it has more than inline_bytes. A sender that sends to another rank than last, without having heard
-// from anyone in between, needs fan_out_byte_ns more for each byte: its messages share a queue.
+// and bulk_ns more if it has more than inline_bytes. The first near_bytes of each message cost near_byte_ns each instead:
+// the buffers that they go through stay in a near cache. A sender that sends to another rank than last, without having
+// heard from anyone in between, needs fan_out_byte_ns more for each byte beyond queued_bytes: its messages share a queue
+// that holds so much. Where a network card sends, the core is busy for core_byte_ns a byte only, and free for other ranks.
 struct LinkCost {
   double latency_ns = 0;
   double message_ns = 0;
@@ -21,6 +25,18 @@ struct LinkCost {
   double bulk_ns = 0;
   double fan_out_byte_ns = 0;
   uint64_t inline_bytes = 0;
+  uint64_t near_bytes = 0;
+  double near_byte_ns = 0;
+  uint64_t queued_bytes = 0;
+  double core_byte_ns = INFINITY;  // at most what all the bytes cost
+
+  double bytes_ns(uint64_t bytes) const {
+    const double near = double(std::min(bytes, near_bytes));
+    return near * near_byte_ns + (double(bytes) - near) * byte_ns;
+  }
+  double fan_out_ns(uint64_t bytes) const {
+    return bytes > queued_bytes ? double(bytes - queued_bytes) * fan_out_byte_ns : 0;
+  }
 };
 
 // Everything that a price depends on; the same on all ranks of a communicator.

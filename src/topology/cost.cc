@@ -15,12 +15,13 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t costs_version = 0x43540003;  // "TC", 3
+constexpr uint32_t costs_version = 0x43540004;  // "TC", 4
 constexpr double cost_max = 1e12;               // 1000 s
 
 constexpr std::array rows = std::to_array<MachineCostRow>({
     {"step_ns", &MachineCosts::step_ns},
     {"copy_byte_ns", &MachineCosts::copy_byte_ns},
+    {"near_copy_byte_ns", &MachineCosts::near_copy_byte_ns},
     {"reduce_byte_ns", &MachineCosts::reduce_byte_ns},
     {"hop_ns", &MachineCosts::hop_ns},
     {"far_hop_ns", &MachineCosts::far_hop_ns},
@@ -59,8 +60,13 @@ Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
 // of 64 B to 8 KiB pieces measured; see bench/choices.)
 constexpr double bulk_hops = 3;
 
-// What flows that share a queue lose. (Fits four hosts at 1 Gbit/s; see bench/choices.)
+// Larger messages leave a second-level cache as they go round the four slots of a channel. (A power of two that fits
+// what pipelines of four ranks measured; see bench/choices.)
+constexpr uint64_t near_bytes = 64 << 10;
+
+// What flows that share a queue lose, of messages too large for it. (Fits four hosts at 1 Gbit/s; see bench/choices.)
 constexpr double network_fan_out = 0.25;
+constexpr uint64_t network_queued_bytes = 16 << 10;
 
 // `waiting_ns`: how long a rank that shares its core waits for it.
 LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
@@ -72,6 +78,8 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.receive_ns = pair.same_cache ? m.hop_ns : m.far_hop_ns;
     link.bulk_ns = bulk_hops * link.receive_ns;
     link.inline_bytes = shm_inline_bytes;
+    link.near_bytes = near_bytes;
+    link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
     return link;
   }
   const double link_speed_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
@@ -81,16 +89,19 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.latency_ns += m.verbs_latency_ns;
     link.byte_ns = std::max(link_speed_byte_ns, m.copy_byte_ns);  // what is not lent is copied on its way
     link.fan_out_byte_ns = network_fan_out * link_speed_byte_ns;
+    link.queued_bytes = network_queued_bytes;
+    link.core_byte_ns = m.copy_byte_ns;
     return link;
   }
   link.message_ns = m.tcp_message_ns;
   link.receive_ns = m.tcp_receive_ns;
   link.latency_ns += pair.same_host ? m.loopback_latency_ns : m.network_latency_ns;
-  link.byte_ns = m.loopback_byte_ns;
+  link.byte_ns = link.core_byte_ns = m.loopback_byte_ns;
   if (pair.same_host && pair.bits_per_s == 0) return link;
   // A fast link leaves the kernel's own work per byte, for which the loopback stands.
   link.byte_ns = std::max(link_speed_byte_ns, m.loopback_byte_ns);
   link.fan_out_byte_ns = network_fan_out * link_speed_byte_ns;
+  link.queued_bytes = network_queued_bytes;
   return link;
 }
 

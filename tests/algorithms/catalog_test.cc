@@ -224,6 +224,36 @@ TEST(Catalog, FindsByNameAndListsItsNames) {
 }
 
 // The smallest messages need the fewest rounds that the field knows of, the largest the fewest bytes.
+TEST(Catalog, PairwiseMeetsEveryPartnerOnceInTheFewestRounds) {
+  for (int n = 2; n <= 64; ++n) {
+    const int rounds = n % 2 == 0 ? n - 1 : n;
+    std::vector<std::vector<int>> partners(static_cast<size_t>(n));
+    Group group;
+    group.n = n;
+    for (group.rank = 0; group.rank < n; ++group.rank)
+      for (const Step& step : record(*find_algorithm(Collective::all_to_all, "pairwise"), group))
+        if (step.verb == Verb::send) partners[size_t(group.rank)].push_back(int(step.peer));
+    // Played as a tournament: in each round whoever has a partner that also waits for it meets it.
+    std::vector<size_t> met(size_t(n), 0);
+    int played = 0;
+    for (bool any = true; any; played += any) {
+      any = false;
+      std::vector<size_t> after = met;
+      for (int rank = 0; rank < n; ++rank) {
+        if (met[size_t(rank)] == partners[size_t(rank)].size()) continue;
+        const int partner = partners[size_t(rank)][met[size_t(rank)]];
+        if (met[size_t(partner)] == partners[size_t(partner)].size()) continue;
+        if (partners[size_t(partner)][met[size_t(partner)]] != rank) continue;
+        ++after[size_t(rank)];
+        any = true;
+      }
+      met = after;
+    }
+    EXPECT_EQ(played, rounds) << n;
+    for (int rank = 0; rank < n; ++rank) EXPECT_EQ(met[size_t(rank)], size_t(n) - 1) << rank << " of " << n;
+  }
+}
+
 TEST(Catalog, ReachesTheLowerBounds) {
   for (int n = 2; n <= 64; ++n) {
     Group group;

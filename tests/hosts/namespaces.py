@@ -53,11 +53,13 @@ class CannotShape(Exception):
 
 
 class Hosts:
-    """n hosts, numbered from 0. rate (as tc writes it: "100mbit") and delay ("5ms") are of each host's way out.
+    """n hosts, numbered from 0. rate (as tc writes it: "100mbit") and delay ("5ms") are of each host's way out; what has not
+    been sent at that rate for a while may go at once later, up to burst: a cable knows none, tests are kinder to the cores.
     ipv4 False: the hosts have IPv6 addresses only. congestion_control: of their TCP, such as "reno"; None: this machine's."""
 
-    def __init__(self, n, rate=None, delay=None, ipv4=True, congestion_control=None):
+    def __init__(self, n, rate=None, delay=None, ipv4=True, congestion_control=None, burst="128kb"):
         self.n, self.rate, self.delay, self.ipv4, self.congestion_control = n, rate, delay, ipv4, congestion_control
+        self.burst = burst
         self._holders, self._started = [], []
 
     def __enter__(self):
@@ -130,7 +132,7 @@ class Hosts:
                 self._in(host, f"tc qdisc add dev eth0 root handle 1: netem delay {self.delay}")
             if self.rate:
                 place = "parent 1:1" if self.delay else "root"
-                self._in(host, f"tc qdisc add dev eth0 {place} tbf rate {self.rate} burst 128kb latency 200ms")
+                self._in(host, f"tc qdisc add dev eth0 {place} tbf rate {self.rate} burst {self.burst} latency 200ms")
         except RuntimeError as error:
             if "kind is unknown" in str(error):
                 raise CannotShape(str(error)) from error

@@ -151,6 +151,51 @@ TEST(Price, OfMessagesThatShareAQueueIsHigher) {
   EXPECT_EQ(time_of(Collective::all_gather, "ring", fan_out), time_of(Collective::all_gather, "ring", 0));
 }
 
+TEST(Price, OfWhatTheQueueHoldsIsNotHigher) {
+  const double b = 900;
+  Group group;
+  group.n = 3;
+  CostModel costs = uniform(3);
+  const auto plans = plans_of(*find_algorithm(Collective::scatter, "direct"), group);
+  const double alone = price(plans, costs, uint64_t(b), message_bytes_max).time_ns;
+  costs.classes[0].fan_out_byte_ns = 0.5;
+  costs.classes[0].queued_bytes = 300;  // one block
+  EXPECT_EQ(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, alone);
+  costs.classes[0].queued_bytes = 100;
+  EXPECT_GT(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, alone);
+}
+
+TEST(Price, OfSmallMessagesIsThatOfANearCache) {
+  Group group;
+  group.n = 2;
+  CostModel costs = uniform(2);
+  costs.classes[0].near_bytes = 1000;
+  costs.classes[0].near_byte_ns = byte / 4;
+  const auto plans = plans_of(*find_algorithm(Collective::broadcast, "direct"), group);
+  for (const double b : {0.0, 400.0, 1000.0, 5000.0}) {
+    const double near = std::min(b, 1000.0), stored = step + b * copy;
+    const double sent = stored + message + near * byte / 4 + (b - near) * byte;
+    EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, sent + latency + stored, 1e-6) << b;
+  }
+}
+
+// What a network card sends keeps no core: ranks that share one send beside each other.
+TEST(Price, OfSharedCoresLeavesOutWhatTheCardDoes) {
+  const double b = 1000, core_byte = 0.01;
+  Group group;
+  group.n = 2;
+  CostModel costs = uniform(2);
+  const auto plans = plans_of(*find_algorithm(Collective::broadcast, "direct"), group);
+  const double alone = price(plans, costs, uint64_t(b), message_bytes_max).time_ns;
+  costs.classes[0].core_byte_ns = core_byte;
+  costs.contention = 20;
+  const double work = 2 * (step + b * copy) + message + b * core_byte;
+  EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, std::max(alone, 20 * work / 2), 1e-6);
+  costs.classes[0].core_byte_ns = 10 * byte;  // no more than there is
+  EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns,
+              20 * (2 * (step + b * copy) + message + b * byte) / 2, 1e-6);
+}
+
 TEST(Price, OfNothingIsStillItsMessages) {
   const Price seen = price_of(Collective::all_reduce, "recursive_doubling", 8, 0);
   EXPECT_NEAR(seen.time_ns, step + message + 3 * (latency + step) + 2 * message, 1e-6);
