@@ -1,8 +1,10 @@
 // From a schedule to a plan: fuses neighbouring steps and drops stores that nobody reads.
 //
-// Steps are only ever merged with their neighbour, never moved, so every FIFO keeps its order.
+// Steps are only ever merged with their neighbour, never moved, so every FIFO keeps its order. What would only be copied
+// from scratch to the output at last is put there at once, where the output is no input as well.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -208,6 +210,51 @@ Schedule one_name_for_one_memory(const Schedule& schedule, std::vector<uint32_t>
   return result;
 }
 
+bool overlap(const Slice& x, const Slice& y) {
+  return x.buffer == y.buffer && x.first < y.first + y.count && y.first < x.first + x.count;
+}
+
+bool touches(const Step& step, const Slice& slice) {
+  return overlap(step.a, slice) || overlap(step.b, slice) || overlap(step.dst, slice);
+}
+
+// The step that receives what step `copy` copies from scratch to the output, if all that is between could as well name the
+// output: it lies free until then, and all steps name the same cells as a whole. Else schedule.size(). (Sums stay where
+// they are: put elsewhere, they might be added with others in one pass, in another order than in place.)
+size_t receiver_of(const Schedule& schedule, size_t copy) {
+  const Slice from = schedule[copy].a, to = schedule[copy].dst;
+  const auto names_it = [&](const Slice& slice) { return slice == from || !overlap(slice, from); };
+  for (size_t i = copy; i-- > 0;) {
+    const Step& step = schedule[i];
+    if (touches(step, to) || !names_it(step.a) || !names_it(step.b) || !names_it(step.dst)) break;
+    if (!(step.dst == from)) continue;
+    return step.verb == Verb::recv ? i : schedule.size();
+  }
+  return schedule.size();
+}
+
+// Out of place. `numbers` as above, which must be there.
+Schedule put_at_once(Schedule schedule, const Shape& shape, std::vector<uint32_t>& numbers) {
+  std::vector<Liveness> live = liveness(schedule, shape);
+  for (size_t i = 0; i < schedule.size();) {
+    const Step& step = schedule[i];
+    const bool ends_up = step.verb == Verb::copy && step.a.buffer == Buffer::scratch && step.dst.buffer == Buffer::output;
+    const size_t receiver = ends_up && live[i].a_dies ? receiver_of(schedule, i) : schedule.size();
+    if (receiver == schedule.size()) {
+      ++i;
+      continue;
+    }
+    const Slice from = step.a, to = step.dst;
+    for (size_t k = receiver; k < i; ++k)
+      for (Slice* slice : {&schedule[k].a, &schedule[k].b, &schedule[k].dst})
+        if (*slice == from) *slice = to;
+    schedule.erase(schedule.begin() + long(i));
+    numbers.erase(numbers.begin() + long(i));
+    live = liveness(schedule, shape);
+  }
+  return schedule;
+}
+
 // Finds the steps whose message may be written to its place before they begin.
 void allow_early_messages(Plan& plan, const Shape& shape) {
   std::map<uint32_t, uint16_t> messages;  // by sender
@@ -226,10 +273,10 @@ void allow_early_messages(Plan& plan, const Shape& shape) {
 
 Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place,
            std::vector<uint32_t>* first_steps) {
-  std::vector<uint32_t> numbers;
-  const Schedule renamed = in_place ? one_name_for_one_memory(recorded, numbers) : Schedule();
-  const Schedule& schedule = in_place ? renamed : recorded;
-  const auto number = [&](size_t i) { return in_place ? numbers[i] : uint32_t(i); };
+  std::vector<uint32_t> numbers(recorded.size());
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  const Schedule schedule =
+      in_place ? one_name_for_one_memory(recorded, numbers) : put_at_once(recorded, shape, numbers);
   const std::vector<Liveness> live = liveness(schedule, shape);
   const Cells<size_t> written = last_writes(schedule, shape);
   Plan plan{algorithm, shape, shape.message, {}, {}};
@@ -244,7 +291,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
     if (!is_finished_next(schedule, i) && merge(draft, schedule[i], live[i], shape.blocks)) continue;
     end_draft(i);
     draft = draft_of(schedule[i], live[i]);
-    first_step = number(i);
+    first_step = numbers[i];
   }
   end_draft(schedule.size());
   allow_early_messages(plan, shape);

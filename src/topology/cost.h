@@ -31,8 +31,8 @@ struct MachineCosts {
   double far_hop_ns = 200;           // the same without a shared cache
   double hand_over_ns = 500;         // until a rank that shares its core runs
   double shm_message_ns = 30;        // a message in shared memory, beside its bytes
-  double tcp_message_ns = 3'000;     // the system call that sends a small message
-  double tcp_receive_ns = 3'000;     // those that find and take it
+  double tcp_message_ns = 4'000;     // the system call that sends a small message
+  double tcp_receive_ns = 4'000;     // those that find and take it
   double verbs_message_ns = 300;     // handing a message to an RDMA device
   double verbs_receive_ns = 300;     // finding and taking one
   double verbs_latency_ns = 1'500;   // between

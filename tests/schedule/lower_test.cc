@@ -108,6 +108,40 @@ TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
             "   2  out[0] = finish(out[0])\n");
 }
 
+// What comes to a rank of an exclusive scan is its result, which in place would overwrite its input too early.
+TEST(Lower, PutsWhatWouldOnlyBeCopiedToTheOutputThereAtOnce) {
+  EXPECT_EQ(lowered(Collective::exscan, "chain", 1, 3),
+            "   1  out[0] = from 0\n"
+            "   2  out[0] + in[0], send to 2\n"
+            "   3  out[0] = finish(out[0])\n");
+  EXPECT_EQ(lowered(Collective::exscan, "chain", 1, 3, true),
+            "   1  scratch[0] = from 0\n"
+            "   2  scratch[0] + out[0], send to 2\n"
+            "   3  out[0] = finish(scratch[0])\n");
+}
+
+TEST(Lower, LeavesScratchWhereTheOutputIsNotFreeOrMoreIsReadOfIt) {
+  const Shape shape{.input = 2, .output = 2, .scratch = 2, .message = 2};
+  const auto text = [&](const Schedule& schedule) { return to_text(lower(schedule, shape, "", false)); };
+  const auto step = [](Verb verb, Slice a, Slice dst, uint32_t peer = 0) { return Step{verb, false, peer, a, {}, dst}; };
+  const Step recv = step(Verb::recv, {}, scratch(0), 1), copy = step(Verb::copy, scratch(0), out(0));
+  const Step other = step(Verb::recv, {}, out(0), 2), send_out = step(Verb::send, out(0), {}, 2);
+  const Step send_both = step(Verb::send, scratch(0, 2), {}, 3);
+  const Step between = step(Verb::recv, {}, out(1), 2);
+  EXPECT_EQ(text({recv, between, copy}), "   1  out[0] = from 1\n   2  out[1] = from 2\n");
+  // Written, read in between; read later; part of more; never made.
+  EXPECT_EQ(text({recv, other, send_out, copy}),
+            "   1  scratch[0] = from 1\n   2  out[0] = from 2, send to 2\n   3  out[0] = scratch[0]\n");
+  EXPECT_EQ(text({other, recv, send_out, copy}),
+            "   1  out[0] = from 2\n   2  scratch[0] = from 1\n   3  out[0], send to 2\n   4  out[0] = scratch[0]\n");
+  const Step send_later = step(Verb::send, scratch(0), {}, 3), touch = step(Verb::send, out(0), {}, 2);
+  EXPECT_EQ(text({recv, between, copy, touch, send_later}),
+            "   1  scratch[0] = from 1\n   2  out[1] = from 2\n   3  out[0] = scratch[0], send to 2 3\n");
+  EXPECT_EQ(text({recv, send_both, copy}),
+            "   1  scratch[0] = from 1\n   2  scratch[0..1], send to 3\n   3  out[0] = scratch[0]\n");
+  EXPECT_EQ(text({between, copy}), "   1  out[1] = from 2\n   2  out[0] = scratch[0]\n");
+}
+
 TEST(Lower, KeepsAStoreThatIsReadLater) {
   const Schedule schedule = {{Verb::recv, false, 1, {}, {}, scratch(0)},
                              {Verb::copy, false, 0, scratch(0), {}, out(0)},
