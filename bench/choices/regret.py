@@ -36,7 +36,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="meson's build folder")
     parser.add_argument("--over", default="shm", choices=["shm", "tcp", "hosts"])
-    parser.add_argument("--rate", default="1gbit", help="of each host's way out, with --over hosts")
+    parser.add_argument("--rate", default="200mbit", help="of each host's way out, with --over hosts; one that the cores keep up with")
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--collectives", default="", help="comma list; all that have a choice where empty")
     parser.add_argument("--sizes", default="8,512,8K,64K,512K,4M,32M")
