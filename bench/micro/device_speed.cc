@@ -152,7 +152,7 @@ class Bench {
     constexpr bool apart[n] = {};
     LinkedPlan plan;
     if (!link(Collective::all_reduce, plans, 0, apart, &plan)) throw std::runtime_error("the plan cannot be linked");
-    LinkedCall call{&plan, DataType::float32, ReduceOp::sum, bytes / 4, 0, {}, {}, nullptr, 1};
+    LinkedCall call{&plan, DataType::float32, ReduceOp::sum, bytes / 4, 0, {}, {}, {}, 1, {}};
     std::vector<Memory> memory;
     for (size_t k = 0; k < n; ++k) {
       memory.emplace_back(device_, bytes);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "device/linked_call.h"
+#include "device/packet_body.h"
 #include "schedule/chunks.h"
 
 namespace tutti {
@@ -102,12 +103,26 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
       linked_plans_(size_) {
   check(device_.create_stream(&stream_));
   check(device_.create_event(false, &last_));
+  if (!one_process_) return;
+  std::map<int, int> ranks_on;
+  for (const DeviceCard& card : cards_) ++ranks_on[card.number];
+  leaders_ = int(ranks_on.size());
+  const auto most = std::max_element(ranks_on.begin(), ranks_on.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  meeting_channels_max_ = std::max(1, int(tutti::meeting_channels_max) / most->second);
+  if (rank_ == 0) {
+    group_ = std::make_shared<PeerGroup>(side_.platform());
+    group_number_ = PeerGroup::publish(group_);
+  }
+  if (!one_device_ && size_ <= int(linked_ranks_max)) make_workspace();
 }
 
 PeerPath::~PeerPath() {
   leave_peers();
-  if (phase_ == Phase::idle)
+  if (phase_ == Phase::idle) {
     for (const auto& [key, import] : imports_) device_.close_memory(import.begin);
+    device_.free(workspace_);
+  }
   device_.destroy_stream(stream_);
   device_.destroy_event(last_);
 }
@@ -124,7 +139,8 @@ void PeerPath::begin(const PeerCall& call, const EntryEvent* entry, Exchange exc
   exchange_ = std::move(exchange);
   fall_back_ = std::move(fall_back);
   failure_ = {};
-  ++calls_;
+  way_ = Way::each;
+  if (uint32_t(++calls_) == 0 && workspace_ != nullptr) clear_workspace();
   if (call.on_device && entry != nullptr) check(device_.wait_event(stream_, entry->event()));
   record(events_->ready);
   phase_ = Phase::entering;
@@ -155,21 +171,30 @@ Status PeerPath::step(const Progress& exchange) {
       case Phase::cards:
         if (const Status status = exchange(); status != Status::done) return status;
         if (!all_reachable()) {
+          room_ = nullptr;
           fall_back_();
           phase_ = Phase::common;
           break;
         }
-        ++direct_calls_;
+        ++counts_.direct;
         resolve();
-        linked_ = linked_plan();
-        if (!is_served_by_another()) {
-          visit_peers();
-          if (one_process_) wait_for_peers(&PeerEvents::ready);
-          if (linked_ != nullptr) start_linked();
-          else start_first();
+        way_ = choose();
+        if (!meets()) room_ = nullptr;
+        if (is_linked()) {
+          start_linked();
+          phase_ = Phase::launching;
+          break;
         }
+        visit_peers();
+        if (one_process_) wait_for_peers(&PeerEvents::ready);
+        start_first();
         record(events_->first);
         phase_ = Phase::first;
+        break;
+      case Phase::launching:
+        if (!group_->all_launched(launches_)) return Status::again;
+        if (leader_of(rank_) != rank_) check(device_.wait_event(stream_, peer_events_[size_t(leader_of(rank_))]->first));
+        phase_ = Phase::settling;
         break;
       case Phase::common: {
         const Status status = exchange();
@@ -184,9 +209,9 @@ Status PeerPath::step(const Progress& exchange) {
       case Phase::first_exchange:
         if (const Status status = exchange(); status != Status::done) return status;
         if (one_process_) wait_for_peers(&PeerEvents::first);
-        if (linked_ == nullptr) start_second();
+        start_second();
         record(events_->second);
-        phase_ = two_shot() && linked_ == nullptr ? Phase::second : Phase::settling;
+        phase_ = two_shot() ? Phase::second : Phase::settling;
         break;
       case Phase::second:
         if (!one_process_ && !passed(events_->second)) return Status::again;
@@ -204,6 +229,9 @@ Status PeerPath::step(const Progress& exchange) {
           last_at_ = calls_;
         }
         if (!passed(last_)) return Status::again;
+        // What waited for others may have gone on without them: the verdict is under way.
+        if (meets() && group_->has_ended()) return Status::again;
+        room_ = nullptr;
         leave_peers();
         phase_ = Phase::idle;
         return Status::done;
@@ -214,8 +242,10 @@ Status PeerPath::step(const Progress& exchange) {
 // First this rank leaves its peers' buffers, then it waits for them to leave its own, so that no two wait for each other.
 void PeerPath::let_go(TimeNs timeout_ns) noexcept {
   const TimeNs until = now_ns() + timeout_ns;
+  if (group_ != nullptr) group_->end(calls_);
   if (phase_ != Phase::idle && has_passed(until)) {
     leave_peers();
+    room_ = nullptr;
     phase_ = Phase::idle;
   }
   if (one_process_) (void)events_->close(until);
@@ -256,6 +286,14 @@ BufferCard PeerPath::own_card() {
   card.input = number_of(call_.input);
   card.output = number_of(call_.output);
   card.events = events_number_;
+  card.group = group_number_;
+  card.workspace = number_of(workspace_);
+  if (rank_ == 0 && workspace_ != nullptr && call_.on_device) {
+    std::vector<int> devices;
+    for (const DeviceCard& rank : cards_) devices.push_back(rank.number);
+    room_ = MeetingRoom::reserve(side_.platform(), devices);
+    card.has_room = room_ != nullptr;
+  }
   if (one_process_ || !call_.on_device) return card;
   card.exported = (call_.input == nullptr || device_.export_memory(call_.input, &card.input_memory).ok()) &&
                   (call_.output == nullptr || device_.export_memory(call_.output, &card.output_memory).ok());
@@ -279,6 +317,8 @@ void PeerPath::resolve() {
     if (one_process_ && events == nullptr) events = PeerEvents::numbered(buffer.events);
     if (one_process_ && events == nullptr)
       throw Error(Code::remote_error, fmt::format("rank {} has gone in the midst of the call", r));
+    if (one_process_ && group_ == nullptr) group_ = PeerGroup::numbered(buffers_[0].group);
+    if (one_process_ && group_ == nullptr) throw Error(Code::remote_error, "rank 0 has gone in the midst of the call");
     inputs_[size_t(r)] = at(buffer.input, buffer.input_memory);
     outputs_[size_t(r)] = at(buffer.output, buffer.output_memory);
   }
@@ -325,21 +365,57 @@ bool PeerPath::passed(DeviceEvent event) {
   return true;
 }
 
-// --- One launch for all. What does not reduce is moved as bytes.
+// --- Kernels of linked plans. What does not reduce is moved as bytes.
 
 // The same on all ranks, who have heard the same.
-const LinkedPlan* PeerPath::linked_plan() {
+PeerPath::Way PeerPath::choose() {
   const Call& call = call_.call;
-  if (!one_device_ || size_ > int(linked_ranks_max)) return nullptr;
+  if (!one_process_ || size_ > int(linked_ranks_max)) return Way::each;
   // A mean over some of the ranks is divided by another number on each.
-  if (meaning(call.kind).joins != Joins::all && call.op == ReduceOp::avg) return nullptr;
-  if (!side_.platform().links(linked_type(call), linked_op(call))) return nullptr;
+  if (meaning(call.kind).joins != Joins::all && call.op == ReduceOp::avg) return Way::each;
+  if (!side_.platform().links(linked_type(call), linked_op(call))) return Way::each;
   LinkedPlans::InPlace in_place{};
-  for (int r = 0; r < size_; ++r) in_place[size_t(r)] = buffers_[size_t(r)].in_place != 0;
-  return linked_plans_.find(call.kind, int(call.root), in_place);
+  bool have_workspaces = true;
+  for (int r = 0; r < size_; ++r) {
+    in_place[size_t(r)] = buffers_[size_t(r)].in_place != 0;
+    have_workspaces &= buffers_[size_t(r)].workspace != 0;
+  }
+  linked_ = linked_plans_.find(call.kind, int(call.root), in_place);
+  if (one_device_) return linked_ != nullptr ? Way::one_launch : Way::each;
+  if (!have_workspaces || buffers_[0].has_room == 0) return Way::each;
+  const LinkedPlan* const of_blocks = linked_;
+  linked_ = uint32_t(calls_) != 0 ? linked_plans_.find_packets(call.kind, int(call.root), in_place) : nullptr;
+  if (linked_ != nullptr && fits_packets()) return Way::packets;
+  linked_ = of_blocks;
+  return linked_ != nullptr ? Way::blocks : Way::each;
 }
 
+bool PeerPath::fits_packets() const noexcept {
+  const Call& call = call_.call;
+  const bool reduces = meaning(call.kind).reduces;
+  if (!tutti::fits_packets(*linked_, reduces ? call.count : call.count * element_bytes(call), element_bytes(linked_type(call))))
+    return false;
+  std::map<int, uint32_t> steps_on;
+  for (int r = 0; r < size_; ++r)
+    if ((steps_on[cards_[size_t(r)].number] += linked_->first_step[size_t(r) + 1] - linked_->first_step[size_t(r)]) > packet_steps_max)
+      return false;
+  return true;
+}
+
+int PeerPath::leader_of(int rank) const noexcept {
+  int leader = 0;
+  while (cards_[size_t(leader)].number != cards_[size_t(rank)].number) ++leader;
+  return leader;
+}
+
+// The first rank of each device makes the launch of all its ranks, after what is on their streams.
 void PeerPath::start_linked() {
+  launches_ += uint64_t(leaders_);
+  packet_calls_ += way_ == Way::packets;
+  counts_.one_launch += way_ == Way::one_launch;
+  counts_.blocks += way_ == Way::blocks;
+  counts_.packets += way_ == Way::packets;
+  if (leader_of(rank_) != rank_) return;
   const Call& call = call_.call;
   LinkedCall linked;
   linked.plan = linked_;
@@ -347,10 +423,38 @@ void PeerPath::start_linked() {
   linked.op = linked_op(call);
   linked.count = meaning(call.kind).reduces ? call.count : call.count * element_bytes(call);
   linked.divisor = call_.divisor;
+  linked.call_number = calls_;
   std::copy(inputs_.begin(), inputs_.end(), linked.inputs.begin());
   std::copy(outputs_.begin(), outputs_.end(), linked.outputs.begin());
+  visit_peers();
+  for (int r = 0; r < size_; ++r) {
+    if (meets()) linked.workspaces[size_t(r)] = reinterpret_cast<void*>(buffers_[size_t(r)].workspace);
+    if (leader_of(r) != rank_) continue;
+    if (meets()) linked.meeting.ranks |= 1u << r;
+    if (r != rank_) check(device_.wait_event(stream_, peer_events_[size_t(r)]->ready));
+  }
+  if (meets()) {
+    linked.meeting.channels_max = uint32_t(meeting_channels_max_);
+    linked.meeting.half = packet_calls_ % 2;
+    linked.meeting.ended = group_->ended();
+    check(device_.wait_flag(stream_, group_->gate(), uint32_t(calls_)));
+  }
   check(device_.run_linked(stream_, linked));
-  ++linked_calls_;
+  ++counts_.launched;
+  record(events_->first);
+  group_->launched(launches_, calls_);
+}
+
+// Zeroed, as launches that meet want it. Without memory for it, calls go another way.
+void PeerPath::make_workspace() {
+  if (!device_.allocate(meeting_workspace_bytes, &workspace_).ok()) workspace_ = nullptr;
+  if (workspace_ != nullptr) clear_workspace();
+}
+
+void PeerPath::clear_workspace() {
+  const std::vector<std::byte> zeros(meeting_workspace_bytes);
+  check(device_.copy(stream_, workspace_, zeros.data(), zeros.size()));
+  check(device_.wait_stream(stream_));
 }
 
 // --- What each rank does. A rank writes nothing but its own output, and nothing that others still read.

@@ -2,7 +2,8 @@
 // only small messages go over the links. The ranks first tell each other where their buffers are; a call of which some
 // rank's buffers lie elsewhere goes the common way. No stream ever waits for another process: there, the host waits for
 // its own device and then tells the others. In one process, streams wait for each other's events. Up to eight ranks of
-// one process on one device are served by one launch, which rank 0 makes for all.
+// one process go further, by kernels of linked plans: where they share one device by one launch, which rank 0 makes for
+// all; else by one launch on each device, which its first rank makes, and these wait for each other inside.
 #pragma once
 
 #include <array>
@@ -22,6 +23,7 @@
 #include "communicator/device_side.h"
 #include "communicator/linked_plans.h"
 #include "communicator/peer_events.h"
+#include "communicator/peer_group.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -49,6 +51,9 @@ struct BufferCard {
   uint8_t in_place = 0;
   uint64_t input = 0, output = 0;  // addresses in the rank's process
   uint64_t events = 0;             // the number of its PeerEvents, in one process
+  uint64_t group = 0;              // rank 0's: the number of all ranks' PeerGroup, in one process
+  uint64_t workspace = 0;          // for launches that meet; 0: it has none
+  uint8_t has_room = 0;            // rank 0's: launches of all devices may wait for each other in this call
   ExportedMemory input_memory, output_memory;
 };
 
@@ -82,18 +87,26 @@ class PeerPath {
   Status progress(const Progress& exchange) noexcept;
   bool is_running() const noexcept { return phase_ != Phase::idle; }
   bool waits_for_device() const noexcept {
-    return phase_ == Phase::entering || phase_ == Phase::first || phase_ == Phase::second || phase_ == Phase::settling;
+    return phase_ == Phase::entering || phase_ == Phase::launching || phase_ == Phase::first || phase_ == Phase::second ||
+           phase_ == Phase::settling;
   }
   const Outcome& failure() const noexcept { return failure_; }
   // The call has failed: waits, up to timeout_ns, for what it has on the device, and in one process for what peers'
   // devices do with this rank's buffers.
   void let_go(TimeNs timeout_ns) noexcept;
-  // Calls that went this way so far; and of them, those of one launch for all ranks.
-  size_t direct_calls() const noexcept { return direct_calls_; }
-  size_t linked_calls() const noexcept { return linked_calls_; }
+  // Calls that went this way so far; and of them, those by kernels of linked plans, each of which is of one kind.
+  struct Counts {
+    size_t direct = 0, launched = 0;             // launched: that this rank has made a launch for
+    size_t one_launch = 0, blocks = 0, packets = 0;
+  };
+  const Counts& counts() const noexcept { return counts_; }
 
  private:
-  enum class Phase : uint8_t { idle, entering, cards, common, first, first_exchange, second, second_exchange, settling };
+  enum class Phase : uint8_t {
+    idle, entering, cards, common, launching, first, first_exchange, second, second_exchange, settling
+  };
+  // Each rank does its own part; or one launch for all; or one of each device, by blocks or packets.
+  enum class Way : uint8_t { each, one_launch, blocks, packets };
 
   Status step(const Progress& exchange);
   BufferCard own_card();
@@ -101,9 +114,14 @@ class PeerPath {
   void resolve();
   std::byte* imported(int rank, const ExportedMemory& memory);
   void forget_oldest();
-  const LinkedPlan* linked_plan();
-  bool is_served_by_another() const noexcept { return linked_ != nullptr && rank_ != 0; }
+  Way choose();
+  bool is_linked() const noexcept { return way_ != Way::each; }
+  bool meets() const noexcept { return way_ == Way::blocks || way_ == Way::packets; }
+  int leader_of(int rank) const noexcept;
   void start_linked();
+  bool fits_packets() const noexcept;
+  void make_workspace();
+  void clear_workspace();
   void start_first();
   void start_second();
   void visit_peers();
@@ -147,10 +165,21 @@ class PeerPath {
   };
   std::map<std::pair<int, uint64_t>, Import> imports_;  // by rank and allocation
   LinkedPlans linked_plans_;
-  const LinkedPlan* linked_ = nullptr;  // of this call; null: every rank does its own part
+  Way way_ = Way::each;                 // of this call
+  const LinkedPlan* linked_ = nullptr;  // its plan, but where every rank does its own part
+  std::shared_ptr<PeerGroup> group_;    // of the ranks of one process, since the first call
+  uint64_t group_number_ = 0;
+  void* workspace_ = nullptr;           // null: launches of several devices are none of this rank's
+  std::unique_ptr<MeetingRoom> room_;   // rank 0's, during such a call
+  int leaders_ = 0, meeting_channels_max_ = 1;  // devices, and blocks of each rank on the one with the most of them
+  uint64_t launches_ = 0;               // of all ranks, up to this call
+  uint64_t packet_calls_ = 0;
   bool visits_ = false;                 // has entered all peers' buffers
-  uint64_t calls_ = 0, last_at_ = 0;  // begun; of them, the one that last_ was recorded for
-  size_t direct_calls_ = 0, linked_calls_ = 0;
+  // Calls begun, and of them the one that last_ was recorded for. The low bits of their number mark packets; it begins where
+  // they are soon used up, so that what is done then is no matter of long runs alone.
+  static constexpr uint64_t calls_before = (uint64_t{1} << 32) - 1000;
+  uint64_t calls_ = calls_before, last_at_ = 0;
+  Counts counts_;
   Outcome failure_;
 };
 

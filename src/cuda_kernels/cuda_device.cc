@@ -31,6 +31,7 @@ CudaDevice::CudaDevice(const CudaDriver& driver, int number) noexcept : driver_(
   info_.minor = properties.minor;
   info_.exports_memory = properties.unifiedAddressing != 0 && properties.ipcEventSupported != 0;
   multiprocessors_ = properties.multiProcessorCount;
+  info_.blocks_at_once = uint32_t(linked_blocks_each * std::max(multiprocessors_, 0));
 }
 
 // --- Errors and the context -------------------------------------------------------------------------------------------
@@ -211,22 +212,31 @@ Outcome CudaDevice::scale(DeviceStream stream, DataType type, const void* scalar
   });
 }
 
-// Blocks that wait for each other must all be under way, which a cooperative launch sees to, or refuses.
+// Blocks of one launch that wait for each other must all be under way, which a cooperative launch sees to, or refuses. So
+// must those of launches that wait for each other, of which the caller sees that they find room.
 Outcome CudaDevice::run_linked(DeviceStream stream, const LinkedCall& c) noexcept {
   if (c.count == 0) return {};
-  const KernelCall kind = kernel_call(c.type, c.op, c.count, 0);
-  if (linked_kernel(kind).function == nullptr)
+  const KernelCall taken = linked_kernel_call(c);
+  const bool of_packets = c.plan->packets;
+  const Kernel kernel = linked_kernel(taken, of_packets);
+  if (kernel.function == nullptr)
     return {Code::unsupported, fmt::format("CUDA device {} has no kernel for {} of {}", number_, name(c.op), name(c.type))};
-  return in_context([&] {
-    const uint32_t most = blocks_max(kind, linked, linked_kernel(kind).function);
-    LinkedLaunch launch = plan_linked(c, most);
-    const Kernel kernel = linked_kernel(launch.call);
-    const dim3 blocks(launch.arguments.plan.ranks * launch.arguments.channels), threads(kernel_threads);
-    void* parameters[] = {&launch.arguments};
+  return in_context([&]() -> Outcome {
+    // (Asking also loads the kernel, which a launch beside one that waits could not.)
+    const uint32_t most = blocks_max(taken, of_packets ? packets : linked, kernel.function);
+    const LinkedElements as{taken.type, taken.count};
+    PacketArguments small{};
+    LinkedArguments large{};
+    if (!of_packets) large = linked_arguments(c, as, most);
+    else if (!packet_arguments(c, as, most, &small))
+      return {Code::unsupported, fmt::format("CUDA device {}: a plan of packets has more than {} steps", number_, packet_steps_max)};
+    const LinkedLaunchPart& part = of_packets ? small.part : large.part;
+    const dim3 blocks(part.n_ranks * part.channels), threads(kernel_threads);
+    void* parameters[] = {of_packets ? static_cast<void*>(&small) : static_cast<void*>(&large)};
+    const bool waits = !c.meets() && (of_packets || large.plan.waits);
     const cudaStream_t on = stream_of(stream);
-    const cudaError_t error = launch.arguments.plan.waits
-                                  ? cudaLaunchCooperativeKernel(kernel.function, blocks, threads, parameters, 0, on)
-                                  : cudaLaunchKernel(kernel.function, blocks, threads, parameters, 0, on);
+    const cudaError_t error = waits ? cudaLaunchCooperativeKernel(kernel.function, blocks, threads, parameters, 0, on)
+                                    : cudaLaunchKernel(kernel.function, blocks, threads, parameters, 0, on);
     return error == cudaSuccess ? Outcome{} : told(error, fmt::format("the launch of a collective of {} ranks", c.plan->ranks));
   });
 }

@@ -53,7 +53,7 @@ class CudaDevice final : public Device {
 
  private:
   // Blocks that fill the device with one of the kernels, by type, operator and kind; 0: not asked yet.
-  enum KernelKind { few_inputs, many_inputs, scaling, linked, kernel_kinds };
+  enum KernelKind { few_inputs, many_inputs, scaling, linked, packets, kernel_kinds };
   using BlockCounts = std::array<std::atomic<uint32_t>, data_type_count * reduce_op_count * kernel_kinds>;
 
   template <class Body>

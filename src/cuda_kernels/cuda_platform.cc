@@ -104,7 +104,7 @@ bool CudaPlatform::supports(DataType type, ReduceOp op) const noexcept {
 }
 
 bool CudaPlatform::links(DataType type, ReduceOp op) const noexcept {
-  return supports(type, op) && op != ReduceOp::premulsum && linked_kernel(kernel_call(type, op, 1, 0)).function != nullptr;
+  return supports(type, op) && op != ReduceOp::premulsum && linked_kernel(kernel_call(type, op, 1, 0), false).function != nullptr;
 }
 
 Outcome CudaPlatform::allocate_host(size_t bytes, void** pointer) noexcept {

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "base/types.h"
-#include "cuda_kernels/partition.h"
+#include "device/partition.h"
 #include "reduce/elements.h"
 
 namespace tutti {

@@ -3,7 +3,7 @@
 
 #include "cuda_kernels/families.h"
 #include "cuda_kernels/kernels.h"
-#include "cuda_kernels/reduce_body.h"
+#include "device/reduce_body.h"
 
 namespace tutti {
 

@@ -4,11 +4,13 @@
 #include <cstdint>
 
 #include "base/types.h"
-#include "cuda_kernels/partition.h"
+#include "device/partition.h"
 
 namespace tutti {
 
 inline constexpr uint32_t kernel_threads = 256;
+// That a multiprocessor has room for at once, of linked plans' kernels: they are compiled for it.
+inline constexpr int linked_blocks_each = 2;
 
 // A kernel as the CUDA runtime knows it: by the address of a function of the host that stands for it. Null: there is none.
 struct Kernel {
@@ -57,8 +59,9 @@ Kernel copy_kernel() noexcept;                                // of bytes
 
 // Of linked plans: sums of numbers, and products, greatest and least of floats of 16 bits and more. Each such kernel is as
 // large as two others, so what is rare has none.
-Kernel linked_integer_kernel(DataType type, ReduceOp op) noexcept;
-Kernel linked_float_kernel(DataType type, ReduceOp op) noexcept;
+// `packets`: of plans of packets.
+Kernel linked_integer_kernel(DataType type, ReduceOp op, bool packets) noexcept;
+Kernel linked_float_kernel(DataType type, ReduceOp op, bool packets) noexcept;
 
 // The one of the above.
 inline Kernel reduce_kernel(const KernelCall& call, int n_inputs) noexcept {
@@ -75,10 +78,10 @@ inline Kernel reduce_kernel(const KernelCall& call, int n_inputs) noexcept {
   }
 }
 
-inline Kernel linked_kernel(const KernelCall& call) noexcept {
+inline Kernel linked_kernel(const KernelCall& call, bool packets) noexcept {
   if (family(call.type) == Family::integer && !gives_truth(call.op, call.type))
-    return linked_integer_kernel(call.type, call.op);
-  return family(call.type) == Family::floating ? linked_float_kernel(call.type, call.op) : Kernel{};
+    return linked_integer_kernel(call.type, call.op, packets);
+  return family(call.type) == Family::floating ? linked_float_kernel(call.type, call.op, packets) : Kernel{};
 }
 
 }  // namespace tutti

@@ -4,10 +4,9 @@
 #include <cstring>
 
 #include "cuda_kernels/kernels.h"
-#include "cuda_kernels/linked_body.h"
-#include "cuda_kernels/reduce_body.h"
 #include "device/device.h"
-#include "device/linked_call.h"
+#include "device/linked_launch.h"
+#include "device/reduce_body.h"
 
 namespace tutti {
 
@@ -49,34 +48,13 @@ inline ScaleArguments plan_scale(DataType type, const void* scalar, const void* 
   return a;
 }
 
-// Bytes that are worth a block of their own.
-inline constexpr size_t linked_block_bytes_min = 16384;
-
-struct LinkedLaunch {
-  KernelCall call{};
-  LinkedArguments arguments{};
-};
-
-// `blocks_max` of them are under way on the device at once. Counters are those of 255 steps a call at most.
-inline LinkedLaunch plan_linked(const LinkedCall& c, uint32_t blocks_max) noexcept {
-  LinkedLaunch launch;
-  LinkedArguments& a = launch.arguments;
-  a.plan = *c.plan;
+// A call's elements as its kernel takes them: as many of four bytes as one of its type where it is of bits, and all buffers
+// allow it.
+inline KernelCall linked_kernel_call(const LinkedCall& c) noexcept {
   uintptr_t any = c.count * element_bytes(c.type);  // a multiple of four bytes where all of them are
-  for (uint32_t r = 0; r < a.plan.ranks; ++r)
+  for (uint32_t r = 0; r < c.plan->ranks; ++r)
     any |= reinterpret_cast<uintptr_t>(c.inputs[r]) | reinterpret_cast<uintptr_t>(c.outputs[r]);
-  launch.call = kernel_call(c.type, c.op, c.count, any);
-  const size_t width = element_bytes(launch.call.type);
-  a.buffers = linked_buffers(c, launch.call.type, launch.call.count);
-  a.progress = static_cast<uint32_t*>(c.workspace);
-  a.epoch = c.call_number * 256;
-  a.divisor = c.divisor;
-  // The longest pass of a rank is over its largest chunk.
-  const uint64_t chunk = a.plan.blocks ? launch.call.count : Chunks(launch.call.count, a.plan.chunks, width).per_chunk();
-  const uint64_t wanted = (chunk * width + linked_block_bytes_min - 1) / linked_block_bytes_min;
-  const uint32_t most = blocks_max / a.plan.ranks < linked_channels_max ? blocks_max / a.plan.ranks : linked_channels_max;
-  a.channels = uint32_t(wanted < 1 ? 1 : wanted < most ? wanted : most < 1 ? 1 : most);
-  return launch;
+  return kernel_call(c.type, c.op, c.count, any);
 }
 
 }  // namespace tutti

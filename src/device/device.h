@@ -53,6 +53,7 @@ struct DeviceInfo {
   uint64_t memory_bytes = 0;
   int major = 0, minor = 0;               // compute capability; 0 where there is none
   bool exports_memory = false;            // export_memory and export_event work
+  uint32_t blocks_at_once = 0;            // of kernels of linked plans, if nothing else runs; 0: it runs none
 };
 
 // Memory of a device as another process of the host may import it. Plain bytes, to be sent.
@@ -144,8 +145,9 @@ class Device {
   virtual Outcome scale(DeviceStream stream, DataType type, const void* scalar, const void* input, void* output,
                         size_t count) noexcept = 0;
 
-  // A collective of several ranks that all use this device, as one launch. Errors: unsupported (it has no such launches,
-  // or the operator no kernel for the type).
+  // A collective of several ranks that all use this device, as one launch; or of ranks of several devices of this process,
+  // which reach each other's memory, the part of those of this one. Errors: unsupported (it has no such launches, or the
+  // operator no kernel for the type).
   virtual Outcome run_linked(DeviceStream, const LinkedCall&) noexcept {
     return {Code::unsupported, "this device runs no linked plans"};
   }
@@ -210,7 +212,7 @@ class Platform {
 // --- The module: a shared library with one C function, looked up by device_module_name.
 
 // Changes whenever this header does: a module of another build is refused.
-inline constexpr uint32_t device_interface_version = 3;
+inline constexpr uint32_t device_interface_version = 4;
 inline constexpr const char* device_module_name = "tutti_device_module";
 
 struct DeviceModule {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/parse_bytes.h"
 #include "device/linked_call.h"
+#include "device/simulated_kernels.h"
 #include "reduce/reduce.h"
 #include "reduce/scale.h"
 
@@ -19,6 +20,7 @@ namespace tutti {
 namespace {
 
 constexpr int devices_max = 16;
+constexpr uint32_t blocks_at_once = 256;  // blocks need no room here: as if they did
 
 using EventCell = std::shared_ptr<SimulatedEvent>;
 
@@ -63,6 +65,7 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
     info_.name = fmt::format("simulated device {}", number);
     info_.memory_bytes = platform.options_.memory_bytes;
     info_.exports_memory = platform.options_.exports;
+    info_.blocks_at_once = blocks_at_once;
     const std::string uuid = fmt::format("simulated {:6d}", number);
     std::memcpy(info_.uuid.data(), uuid.data(), std::min(uuid.size(), info_.uuid.size()));
   }
@@ -251,16 +254,17 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       if (asked.count == 0) return;
       LinkedCall call = asked;
       const LinkedExtents extents = linked_extents(call);
+      const size_t workspace = call.meets() ? meeting_workspace_bytes : linked_workspace_bytes(*call.plan, call.type, call.count);
       for (uint32_t r = 0; r < call.plan->ranks; ++r) {
         if (extents.inputs[r] > 0) call.inputs[r] = reach("an input", call.inputs[r], extents.inputs[r], false);
         if (extents.outputs[r] > 0) call.outputs[r] = reach("an output", call.outputs[r], extents.outputs[r], false);
+        if (workspace > 0) call.workspaces[r] = reach("a workspace", call.workspaces[r], workspace, false);
       }
-      const size_t workspace = linked_workspace_bytes(*call.plan, call.type, call.count);
-      if (workspace > 0) call.workspace = reach("workspace", call.workspace, workspace, false);
-      run(stream, [call, plan = *call.plan] {
+      run(stream, [call, plan = *call.plan, this] {
         LinkedCall kept = call;
         kept.plan = &plan;
-        run_linked_on_host(kept);
+        if (kept.meets()) (void)run_meeting_on_host(kept, fate_.lost());
+        else run_linked_on_host(kept);
       });
     });
   }

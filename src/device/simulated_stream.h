@@ -22,6 +22,7 @@ class SimulatedFate {
  public:
   bool is_lost() const noexcept { return lost_.load(std::memory_order_acquire); }  // pairs with lose's store
   void lose(const std::string& sentence) noexcept;
+  const std::atomic<bool>& lost() const noexcept { return lost_; }
   // success while it lives.
   Outcome outcome() const;
 

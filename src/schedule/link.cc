@@ -48,13 +48,15 @@ class Linker {
       : meaning_(meaning(collective)), plans_(plans), root_(uint32_t(root)), in_place_(in_place), n_(uint32_t(plans.size())),
         copied_(n_) {}
 
+  bool run_packets(LinkedPlan* linked) {
+    packets_ = true;
+    if (!can_be_linked() || !draft_all()) return false;
+    return write(linked);
+  }
+
   bool run(LinkedPlan* linked, bool puts) {
     puts_ = puts;
-    if (n_ == 0 || n_ > linked_ranks_max) return false;
-    const Shape& shape = plans_[0].shape;
-    for (const Plan& plan : plans_)
-      if (plan.shape.scratch > 0 || plan.shape.input != shape.input || plan.shape.output != shape.output) return false;
-    if (!meaning_.blocks && shape.input != shape.output) return false;
+    if (!can_be_linked()) return false;
     // At first all is lent; what may not be is copied to a slot in the next round. Where putting takes an order away that
     // a loan needs, nothing is put.
     for (;;) {
@@ -73,6 +75,15 @@ class Linker {
 
  private:
   static constexpr size_t steps_max = 255;  // of a rank: what LinkedWait counts to
+
+  bool can_be_linked() const {
+    if (n_ == 0 || n_ > linked_ranks_max) return false;
+    const Shape& shape = plans_[0].shape;
+    for (const Plan& plan : plans_)
+      if (plan.shape.scratch > 0 || plan.shape.input != shape.input || plan.shape.output != shape.output) return false;
+    if (!meaning_.blocks && shape.input != shape.output) return false;
+    return true;
+  }
 
   // Ranks take turns, each as far as its messages are there: in any order, since the results do not depend on it.
   bool draft_all() {
@@ -138,6 +149,7 @@ class Linker {
   // lies in a buffer is none.
   void send(uint32_t rank, const Fold& fold, Draft& draft) {
     const std::span<const uint32_t> to = plans_[rank].to(fold);
+    if (packets_) return send_packets(rank, to, draft);
     const bool only_sends = fold.dst.count == 0 && fold.n_from == 0 && fold.b.count == 0 && !fold.finish;
     const bool changes_nothing = draft.operands.size() == 1 && draft.outputs.size() == 1 &&
                                  draft.operands[0] == draft.outputs[0] && !fold.finish;
@@ -162,6 +174,17 @@ class Linker {
       loans_.push_back({{rank, drafts_[rank].size()}, next_[rank], message.place, draft.chunks, {}});
     }
     for (const uint32_t peer : to) fifo(rank, peer).push_back(message);
+  }
+
+  // The first output, if there is one, is the rank's own.
+  void send_packets(uint32_t rank, std::span<const uint32_t> to, Draft& draft) {
+    for (const uint32_t peer : to) {
+      const LinkedPlace slot{uint8_t(peer), LinkedPlace::slot, uint16_t(slots_[peer]++)};
+      draft.outputs.push_back(slot);
+      fifo(rank, peer).push_back({slot});
+    }
+    const bool changes_nothing = to.empty() && draft.operands.size() == 1 && draft.operands == draft.outputs && !draft.finish;
+    if (!changes_nothing) drafts_[rank].push_back(draft);
   }
 
   // How many steps of each rank are surely done when a step of a rank begins, by rank and step: those that it, or what is
@@ -291,6 +314,7 @@ class Linker {
     linked->ranks = n_;
     linked->chunks = shape.output;
     linked->blocks = shape.blocks;
+    linked->packets = packets_;
     linked->slots = *std::max_element(slots_.begin(), slots_.end());
     size_t at = 0;
     std::vector<std::vector<uint8_t>> kept_before(n_);  // of each rank's steps, those kept among the first i
@@ -343,7 +367,7 @@ class Linker {
   const uint32_t root_;
   const std::span<const bool> in_place_;
   const uint32_t n_;
-  bool puts_ = true;
+  bool puts_ = true, packets_ = false;
   std::vector<std::set<size_t>> copied_;  // steps of each rank's plan whose message goes to a slot
   std::vector<std::vector<Draft>> drafts_;
   std::vector<size_t> next_;
@@ -381,6 +405,11 @@ bool is_free_of_order(const LinkedPlan& linked, std::span<const bool> in_place) 
 bool link(Collective collective, std::span<const Plan> plans, int root, std::span<const bool> in_place,
           LinkedPlan* linked, bool puts) {
   return Linker(collective, plans, root, in_place).run(linked, puts);
+}
+
+bool link_packets(Collective collective, std::span<const Plan> plans, int root, std::span<const bool> in_place,
+                  LinkedPlan* linked) {
+  return Linker(collective, plans, root, in_place).run_packets(linked);
 }
 
 }  // namespace tutti

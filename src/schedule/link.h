@@ -20,7 +20,7 @@
 namespace tutti {
 
 inline constexpr uint32_t linked_ranks_max = 8;
-inline constexpr uint32_t linked_steps_max = 112;   // of all ranks: so that a linked plan fits a kernel's parameters
+inline constexpr uint32_t linked_steps_max = 128;   // of all ranks: so that a linked plan fits a kernel's parameters
 inline constexpr uint32_t linked_places_max = 8;    // operands or outputs of a step
 
 // Where chunks lie: in a buffer of a rank, from a chunk on, or in one of its slots.
@@ -50,14 +50,19 @@ struct LinkedStep {
   uint16_t first_chunk = 0, chunks = 0;
 };
 
-// Plain data: it travels as it is.
-struct LinkedPlan {
+// How the memory is divided that the steps are about.
+struct LinkedShape {
   uint32_t ranks = 0;
   uint32_t chunks = 1;        // that a buffer is divided into
   bool blocks = false;        // chunks are blocks of equal size
   bool waits = false;         // some step waits: all ranks must be under way at once
+  bool packets = false;       // see link_packets
   uint32_t slots = 0;         // of each rank
   uint32_t slot_chunks = 0;   // in a slot, at most
+};
+
+// Plain data: it travels as it is.
+struct LinkedPlan : LinkedShape {
   std::array<uint16_t, linked_ranks_max + 1> first_step{};  // of each rank
   std::array<LinkedStep, linked_steps_max> steps{};
 };
@@ -68,6 +73,12 @@ struct LinkedPlan {
 // reads it.
 bool link(Collective collective, std::span<const Plan> plans, int root, std::span<const bool> in_place,
           LinkedPlan* linked, bool puts = true);
+
+// As link(), but every message goes to a slot that lies with who receives it, one for each receiver, and no rank touches
+// another's buffers. No step waits: whoever reads a slot sees in its packets whether they have come, so nothing else need
+// be told. What check_packets() says of such a plan must hold before it is run.
+bool link_packets(Collective collective, std::span<const Plan> plans, int root, std::span<const bool> in_place,
+                  LinkedPlan* linked);
 
 // The proof that a linked plan's elements are independent: no step waits or leaves anything in a slot, none touches what
 // another one writes, and what a step both reads and writes it reads and writes at the same element. Then all may be done

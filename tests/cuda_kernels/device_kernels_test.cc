@@ -129,7 +129,7 @@ TEST_P(DeviceKernels, RunLinkedPlansWithTheBitsOfTheHost) {
         LinkedPlan plan;
         if (!link(Collective::all_reduce, plans, 0, std::span(in_place ? yes : no).first(size_t(n)), &plan)) continue;
         const size_t count = 1 + random() % 9000;
-        LinkedCall call{&plan, type, ReduceOp::sum, count, 0, {}, {}, nullptr, 7}, host = call;
+        LinkedCall call{&plan, type, ReduceOp::sum, count, 0, {}, {}, {}, 7, {}}, host = call;
         std::vector<OnDevice> inputs, outputs;
         std::vector<std::vector<uint8_t>> in, out;
         for (int k = 0; k < n; ++k) {
@@ -143,10 +143,10 @@ TEST_P(DeviceKernels, RunLinkedPlansWithTheBitsOfTheHost) {
           call.inputs[k] = in_place ? call.outputs[k] : inputs[k].begin();
           host.inputs[k] = in_place ? host.outputs[k] : in[k].data();
         }
-        const std::vector<uint8_t> zeros(linked_workspace_bytes(plan, type, count));
+        const std::vector<uint8_t> zeros(size_t(n) * linked_workspace_bytes(plan, type, count));
         OnDevice workspace(zeros, zeros.size(), 0);
         std::vector<uint8_t> host_workspace = zeros;
-        call.workspace = workspace.begin(), host.workspace = host_workspace.data();
+        share_workspace(call, workspace.begin()), share_workspace(host, host_workspace.data());
         run_linked_on_host(host);
         const Outcome outcome = OnDevice::device().run_linked(nullptr, call);
         if (outcome.code == Code::unsupported) {

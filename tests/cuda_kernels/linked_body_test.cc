@@ -1,13 +1,13 @@
 // The kernel of linked plans on the host, threads as blocks: every algorithm that can be linked gives each rank the bits
 // that the steps of its plans give.
-#include "cuda_kernels/linked_body.h"
+#include "device/linked_body.h"
 
-#include <atomic>
 #include <thread>
 
 #include "algorithms/catalog.h"
 #include "body_cases.h"
 #include "cuda_kernels/plan.h"
+#include "device/host_block.h"
 #include "device/linked_call.h"
 #include "schedule/verbs.h"
 
@@ -15,40 +15,6 @@ namespace tutti::test {
 namespace {
 
 constexpr uint32_t block_threads = 32;
-
-// Memory that blocks share. Ranges are checked by the sanitizers, not here.
-struct PlainMemory {
-  template <class Word>
-  Word load(const std::byte* from) const {
-    Word word;
-    std::memcpy(&word, from, sizeof word);
-    return word;
-  }
-  template <class Word>
-  void store(std::byte* to, Word word) const {
-    std::memcpy(to, &word, sizeof word);
-  }
-};
-
-struct HostBlock {
-  uint32_t index, threads;
-  ReduceArguments arguments{};
-
-  ReduceArguments& pass() { return arguments; }
-  template <class F>
-  void once(F f) {
-    f();
-  }
-  template <class F>
-  void all(F f) {
-    for (uint32_t thread = 0; thread < threads; ++thread) f(thread);
-  }
-  void wait(const uint32_t* flag, uint32_t value) {
-    const std::atomic_ref<const uint32_t> at(*flag);
-    while (int32_t(at.load(std::memory_order_acquire) - value) < 0) std::this_thread::yield();
-  }
-  void tell(uint32_t* flag, uint32_t value) { std::atomic_ref(*flag).store(value, std::memory_order_release); }
-};
 
 struct Case {
   Collective collective;
@@ -86,21 +52,23 @@ class Ranks {
         const size_t shift = odd ? random() % 16 / width_ * width_ : 0;
         buffers->emplace_back(mixed_elements(c.type, elements, random), elements * width_, shift);
       }
-    workspace_.assign(linked_workspace_bytes(plan, c.type, c.count) / 8 + 1, 0);
+    workspace_.assign(size_t(c.n) * linked_workspace_bytes(plan, c.type, c.count) / 8 + 1, 0);
     // In place, what is but a rank's own block is that block of the other buffer.
     const Meaning& meant = meaning(c.collective);
-    call_ = {&plan, c.type, ReduceOp::sum, c.count, divisor, {}, {}, nullptr, uint32_t(random())};
+    call_ = {&plan, c.type, ReduceOp::sum, c.count, divisor, {}, {}, {}, random() >> 8, {}};
     for (uint32_t r = 0; r < uint32_t(c.n); ++r) {
       const bool is_root = r == 0;
       const size_t block = c.in_place && plan.blocks ? r * c.count * width_ : 0;
       call_.outputs[r] = outputs_[r].begin() + (meant.output_of(is_root) == Part::own ? block : 0);
       call_.inputs[r] = (c.in_place ? outputs_ : inputs_)[r].begin() + (meant.input_of(is_root) == Part::own ? block : 0);
     }
-    if (plan.waits || plan.slots > 0) call_.workspace = workspace_.data();
+    if (plan.waits || plan.slots > 0) share_workspace(call_, workspace_.data());
     // As the device does it, but for the number of channels, which is any here.
-    a_ = plan_linked(call_, 1000).arguments;
-    a_.channels = c.channels;
-    if (call_.workspace != nullptr) std::fill_n(a_.progress, linked_progress_bytes / 4, a_.epoch);  // of calls before
+    const KernelCall taken = linked_kernel_call(call_);
+    a_ = linked_arguments(call_, {taken.type, taken.count}, 1000);
+    a_.part.channels = c.channels;
+    for (uint32_t r = 0; r < uint32_t(c.n); ++r)  // of calls before
+      if (call_.workspaces[r] != nullptr) std::fill_n(a_.part.progress(r, 0), linked_channels_max, a_.part.epoch);
   }
 
   template <class Element, class Op>
@@ -109,9 +77,9 @@ class Ranks {
     for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), random);
     const auto play = [this](uint32_t index) {
-      HostBlock block{index, block_threads};
-      PlainMemory memory;
-      linked_body<Element, Op>(a_, block, memory);
+      HostBlock<ReduceArguments> block{index, block_threads};
+      HostMemory memory;
+      linked_body(a_, block, memory, FoldElements<Element, Op>());
     };
     if (!plan_.waits) {
       for (const uint32_t index : order) play(index);  // any order will do, one after the other too
@@ -221,7 +189,7 @@ TEST(LinkedBody, HasNoMoreBlocksThanAreUnderWayAtOnceAndNoMoreThanItHasWorkFor) 
   const auto channels = [&](size_t count, uint32_t blocks_max) {
     LinkedCall call;
     call.plan = &plan, call.count = count;
-    return plan_linked(call, blocks_max).arguments.channels;
+    return linked_arguments(call, {call.type, count}, blocks_max).part.channels;
   };
   EXPECT_EQ(channels(1, 264), 1u);
   EXPECT_EQ(channels(size_t{64} << 20, 264), 33u);
@@ -229,7 +197,10 @@ TEST(LinkedBody, HasNoMoreBlocksThanAreUnderWayAtOnceAndNoMoreThanItHasWorkFor) 
   EXPECT_EQ(channels(size_t{64} << 20, 3), 1u);  // the launch then says that it cannot be
 }
 
-TEST(LinkedBody, FitsAKernelsParameters) { EXPECT_LE(sizeof(LinkedArguments), 32764u); }
+TEST(LinkedBody, FitsAKernelsParameters) {
+  EXPECT_LE(sizeof(LinkedArguments), 32764u);
+  EXPECT_LE(sizeof(PacketArguments), 4096u);
+}
 
 }  // namespace
 }  // namespace tutti::test

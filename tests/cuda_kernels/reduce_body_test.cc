@@ -1,5 +1,5 @@
 // The kernels' own code on the host: each thread of each launch touches what is its, and the bits are the host's.
-#include "cuda_kernels/reduce_body.h"
+#include "device/reduce_body.h"
 
 #include "body_cases.h"
 

@@ -71,10 +71,14 @@ class DeviceCollectives : public ::testing::TestWithParam<Setting> {
       const PeerPath* const peers = communicator_of(comm).peer_path();
       ASSERT_EQ(peers != nullptr, GetParam().named);
       if (peers == nullptr) return;
-      EXPECT_EQ(peers->direct_calls() > 0, direct && (placement != Placement::mixed || n == 1));
-      // Those of several ranks of one device are one launch, which the first of them makes.
-      const bool one_device = placement == Placement::shared && n >= 2 && n <= int(linked_ranks_max);
-      EXPECT_EQ(peers->linked_calls() > 0, direct && one_device && rank == 0);
+      const PeerPath::Counts& counts = peers->counts();
+      EXPECT_EQ(counts.direct > 0, direct && (placement != Placement::mixed || n == 1));
+      // Those of several ranks of one device are one launch, which the first of them makes; of several devices, one each.
+      const bool several = direct && n >= 2 && n <= int(linked_ranks_max);
+      EXPECT_EQ(counts.one_launch > 0, several && placement == Placement::shared);
+      EXPECT_EQ(counts.packets > 0, several && placement == Placement::spread);
+      EXPECT_EQ(counts.blocks > 0, several && placement == Placement::spread);
+      EXPECT_EQ(counts.launched > 0, several && placement != Placement::mixed && rank < (placement == Placement::spread ? 3 : 1));
     });
   }
 };

@@ -41,7 +41,7 @@ TEST(DeviceProcesses, ReachEachOthersMemoryOnOneDevice) {
       OnDevice elsewhere(0, On::device_stream);
       check_collectives(n, rank, comm, elsewhere);
       ASSERT_NE(communicator_of(comm).peer_path(), nullptr);
-      EXPECT_GE(communicator_of(comm).peer_path()->direct_calls(), 60);
+      EXPECT_GE(communicator_of(comm).peer_path()->counts().direct, 60);
     });
 }
 
@@ -49,7 +49,7 @@ TEST(DeviceProcesses, ReachEachOthersMemoryOnDevicesOfTheirOwn) {
   test::run_processes(3, named(3, "simulated:devices=3,delay_us=100"), [](int rank, tuttiComm_t comm) {
     OnDevice elsewhere(rank, On::device_stream);
     check_collectives(3, rank, comm, elsewhere);
-    EXPECT_GE(communicator_of(comm).peer_path()->direct_calls(), 60);
+    EXPECT_GE(communicator_of(comm).peer_path()->counts().direct, 60);
   });
 }
 

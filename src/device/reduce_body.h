@@ -10,8 +10,8 @@
 #include <type_traits>
 
 #include "base/host_device.h"
-#include "cuda_kernels/packet.h"
-#include "cuda_kernels/partition.h"
+#include "device/packet.h"
+#include "device/partition.h"
 #include "reduce/elements.h"
 
 namespace tutti {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/host_device.h"
-#include "cuda_kernels/partition.h"
+#include "device/partition.h"
 
 namespace tutti {
 

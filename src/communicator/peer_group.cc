@@ -1,0 +1,90 @@
+// Of all communicators of the process: their groups by number, and the calls under way on each device.
+#include "communicator/peer_group.h"
+
+#include <array>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "device/linked_call.h"
+
+namespace tutti {
+namespace {
+
+constexpr int devices_max = 64;
+
+struct AllGroups {
+  std::mutex mutex;
+  std::map<uint64_t, std::weak_ptr<PeerGroup>> by_number;
+  uint64_t last = 0;
+  std::array<uint32_t, devices_max> calls{};  // that have room, of each device
+
+  static AllGroups& of_process() {
+    static AllGroups& all = *new AllGroups();  // never destroyed: ranks may outlive main
+    return all;
+  }
+};
+
+}  // namespace
+
+PeerGroup::PeerGroup(Platform& platform) : platform_(platform) {
+  void* words = nullptr;
+  const Outcome made = platform.allocate_host(4096, &words);
+  if (!made.ok()) throw Error(made.code, made.sentence);
+  words_ = static_cast<uint32_t*>(words);
+}
+
+PeerGroup::~PeerGroup() { platform_.free_host(words_); }
+
+uint64_t PeerGroup::publish(const std::shared_ptr<PeerGroup>& group) {
+  AllGroups& all = AllGroups::of_process();
+  const std::lock_guard lock(all.mutex);
+  std::erase_if(all.by_number, [](const auto& entry) { return entry.second.expired(); });
+  all.by_number[++all.last] = group;
+  return all.last;
+}
+
+std::shared_ptr<PeerGroup> PeerGroup::numbered(uint64_t number) {
+  AllGroups& all = AllGroups::of_process();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.by_number.find(number);
+  return found == all.by_number.end() ? nullptr : found->second.lock();
+}
+
+void PeerGroup::launched(uint64_t all, uint64_t call) noexcept {
+  if (launched_.fetch_add(1, std::memory_order_acq_rel) + 1 < all) return;
+  std::atomic_ref(words_[0]).store(uint32_t(call), std::memory_order_release);  // pairs with the streams' waits
+}
+
+// The word first: who comes through the gate finds it.
+void PeerGroup::end(uint64_t call) noexcept {
+  std::atomic_ref(words_[1]).store(1, std::memory_order_release);
+  std::atomic_ref(words_[0]).store(uint32_t(call) + 1, std::memory_order_release);
+}
+
+bool PeerGroup::has_ended() const noexcept {
+  return std::atomic_ref(words_[1]).load(std::memory_order_acquire) != 0;  // pairs with end
+}
+
+std::unique_ptr<MeetingRoom> MeetingRoom::reserve(Platform& platform, std::span<const int> devices) {
+  uint64_t bits = 0;
+  for (const int device : devices) {
+    if (device < 0 || device >= devices_max) return nullptr;
+    bits |= uint64_t{1} << device;
+  }
+  AllGroups& all = AllGroups::of_process();
+  const std::lock_guard lock(all.mutex);
+  for (int d = 0; d < devices_max; ++d)
+    if ((bits >> d & 1) != 0 && all.calls[size_t(d)] >= platform.device(d).info().blocks_at_once / meeting_channels_max)
+      return nullptr;
+  for (int d = 0; d < devices_max; ++d) all.calls[size_t(d)] += uint32_t(bits >> d & 1);
+  return std::unique_ptr<MeetingRoom>(new MeetingRoom(bits));
+}
+
+MeetingRoom::~MeetingRoom() {
+  AllGroups& all = AllGroups::of_process();
+  const std::lock_guard lock(all.mutex);
+  for (int d = 0; d < devices_max; ++d) all.calls[size_t(d)] -= uint32_t(devices_ >> d & 1);
+}
+
+}  // namespace tutti
