@@ -229,7 +229,8 @@ Outcome CudaDevice::run_linked(DeviceStream stream, const LinkedCall& c) noexcep
     LinkedArguments large{};
     if (!of_packets) large = linked_arguments(c, as, most);
     else if (!packet_arguments(c, as, most, &small))
-      return {Code::unsupported, fmt::format("CUDA device {}: a plan of packets has more than {} steps", number_, packet_steps_max)};
+      return {Code::unsupported, fmt::format("CUDA device {}: a plan of packets has more than {} steps, or one of two local operands",
+                                             number_, packet_steps_max)};
     const LinkedLaunchPart& part = of_packets ? small.part : large.part;
     const dim3 blocks(part.n_ranks * part.channels), threads(kernel_threads);
     void* parameters[] = {of_packets ? static_cast<void*>(&small) : static_cast<void*>(&large)};

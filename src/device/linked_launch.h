@@ -48,7 +48,12 @@ inline LinkedArguments linked_arguments(const LinkedCall& c, const LinkedElement
   return a;
 }
 
-// False where the launch's ranks have too many steps.
+inline bool has_one_local_operand(const LinkedStep& step) noexcept {
+  return std::count_if(step.operands.begin(), step.operands.begin() + step.n_operands,
+                       [](const LinkedPlace& place) { return place.kind != LinkedPlace::slot; }) <= 1;
+}
+
+// False where the launch's ranks have too many steps, or one of them joins what is local with what is local.
 inline bool packet_arguments(const LinkedCall& c, const LinkedElements& as, uint32_t blocks_max, PacketArguments* a) noexcept {
   *a = {};
   a->shape = *c.plan;
@@ -59,6 +64,8 @@ inline bool packet_arguments(const LinkedCall& c, const LinkedElements& as, uint
   for (uint32_t i = 0; i < a->part.n_ranks; ++i) {
     const uint32_t first = c.plan->first_step[a->part.ranks[i]], beyond = c.plan->first_step[a->part.ranks[i] + 1u];
     if (n + beyond - first > packet_steps_max) return false;
+    for (uint32_t s = first; s < beyond; ++s)
+      if (!has_one_local_operand(c.plan->steps[s])) return false;
     std::copy(&c.plan->steps[first], &c.plan->steps[0] + beyond, a->steps + n);
     a->first_step[i] = uint16_t(n);
     n += beyond - first;

@@ -35,7 +35,7 @@ struct PacketPass {
   std::byte* outputs[linked_places_max];
   uint64_t first, beyond;  // words
   uint64_t bytes;          // of the chunk
-  uint32_t come, go;       // bit k: input or output k is of packets
+  uint32_t come, go;       // bit k: input or output k is of packets; all inputs are, but one at most, the local one
   uint32_t n_inputs, n_outputs;
   uint32_t divisor;
 };
@@ -98,7 +98,8 @@ TUTTI_HOST_DEVICE inline void write_bytes(Memory& memory, std::byte* to, uint64_
   else write_by<uint8_t>(memory, to, word, n);
 }
 
-// One thread's words. All packets of a word are asked for before the first is looked at.
+// One thread's words. All packets of a word are asked for before the first is looked at. (Were several inputs local, the
+// code that reads them would be there for each.)
 template <class Memory, class Fold>
 TUTTI_HOST_DEVICE inline void packet_pass(const PacketPass& pass, uint32_t thread, uint32_t threads, uint32_t flag,
                                           Memory& memory, const Fold& fold) {
@@ -107,16 +108,19 @@ TUTTI_HOST_DEVICE inline void packet_pass(const PacketPass& pass, uint32_t threa
     const uint32_t n = pass.bytes - at * 8 < 8 ? static_cast<uint32_t>(pass.bytes - at * 8) : 8;
     Packet<16> packets[linked_places_max];
     uint64_t words[linked_places_max];
-    TUTTI_UNROLL
-    for (uint32_t k = 0; k < linked_places_max; ++k)
-      if (k < pass.n_inputs && (pass.come >> k & 1) != 0) packets[k] = memory.load_packet(pass.inputs[k] + at * 16);
+    const std::byte* local = nullptr;
     TUTTI_UNROLL
     for (uint32_t k = 0; k < linked_places_max; ++k) {
       if (k >= pass.n_inputs) continue;
-      if ((pass.come >> k & 1) == 0) {
-        words[k] = read_bytes(memory, pass.inputs[k] + at * 8, n);
-        continue;
-      }
+      if ((pass.come >> k & 1) != 0) packets[k] = memory.load_packet(pass.inputs[k] + at * 16);
+      else local = pass.inputs[k];
+    }
+    const uint64_t own = local != nullptr ? read_bytes(memory, local + at * 8, n) : 0;
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < linked_places_max; ++k) {
+      if (k >= pass.n_inputs) continue;
+      words[k] = own;
+      if ((pass.come >> k & 1) == 0) continue;
       while (!has_come(packets[k], flag)) {
         if (memory.gives_up()) return;
         packets[k] = memory.load_packet(pass.inputs[k] + at * 16);

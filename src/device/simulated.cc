@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/parse_bytes.h"
 #include "device/linked_call.h"
+#include "device/linked_launch.h"
 #include "device/simulated_kernels.h"
 #include "reduce/reduce.h"
 #include "reduce/scale.h"
@@ -252,6 +253,9 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
         throw Error(Code::unsupported, fmt::format("simulated devices have no kernel of {} on {}", tutti::name(asked.op),
                                                    tutti::name(asked.type)));
       if (asked.count == 0) return;
+      if (PacketArguments a; asked.plan->packets && !packet_arguments(asked, {asked.type, asked.count}, 0, &a))
+        throw Error(Code::unsupported, fmt::format("a plan of packets has more than {} steps for one device, or one of two "
+                                                    "local operands", packet_steps_max));
       LinkedCall call = asked;
       const LinkedExtents extents = linked_extents(call);
       const size_t workspace = call.meets() ? meeting_workspace_bytes : linked_workspace_bytes(*call.plan, call.type, call.count);

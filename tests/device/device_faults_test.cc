@@ -119,7 +119,8 @@ TEST_P(DeviceFaults, AFailedCallReturnsWhenNoPeersDeviceReadsItsBuffers) {
     must(tuttiBarrier(comm, nullptr));
     const uint64_t before = simulated().works_done(first());
     must(tuttiBarrier(comm, nullptr));
-    if (rank == 1) failing.launch = 1;  // its own part goes well, then it cannot fetch the other's
+    // By peers it makes no launch, while the other's is on its way; else its own part goes well, then it cannot go on.
+    if (rank == 1) failing.launch = GetParam() ? 0 : 1;
     EXPECT_EQ(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiFloat32, tuttiMax, comm, nullptr), tuttiDeviceError);
     if (GetParam() && rank == 1) {
       EXPECT_GT(simulated().works_done(first()), before) << "rank 0's kernel still reads";
