@@ -15,9 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build-gpu"
 RESULTS = ROOT / "docs" / "gpu-results.md"
 NO_GPU = 3
-# On a GPU: what a device computes, and how its errors read. Under the sanitizer a part of it, which is slow there.
-PROGRAMS = ["tests/cuda_kernels/device_kernels_test", "tests/cuda_kernels/cuda_platform_test"]
-SANITIZED = {"memcheck": "*", "racecheck": "*RunLinked*", "synccheck": "*RunLinked*"}
+# On a GPU: what a device computes, how its errors read, and what is as good as before after faults. Under the sanitizer a part of it, which is slow there.
+PROGRAMS = ["tests/cuda_kernels/device_kernels_test", "tests/cuda_kernels/cuda_platform_test", "tests/device/any_device_test"]
+SANITIZED = {"memcheck": (PROGRAMS[0], "*"), "racecheck": (PROGRAMS[0], "*RunLinked*"), "synccheck": (PROGRAMS[0], "*RunLinked*"),
+             "memcheck of calls": (PROGRAMS[2], "*TwoStreams*")}
 
 
 def say(text):
@@ -69,12 +70,12 @@ def tests(cuda):
         status, text = output_of([BUILD / program], cuda)
         rows.append((program, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"))
         well &= status == 0
-    for tool, chosen in SANITIZED.items():
-        what = f"{PROGRAMS[0]} under {tool}"
+    for tool, (program, chosen) in SANITIZED.items():
+        what = f"{program} under {tool}"
         if not sanitizer:
             rows.append((what, "not run: compute-sanitizer is not installed"))
             continue
-        status, text = output_of([sanitizer, "--tool", tool, "--error-exitcode", "9", BUILD / PROGRAMS[0],
+        status, text = output_of([sanitizer, "--tool", tool.split()[0], "--error-exitcode", "9", BUILD / program,
                                   f"--gtest_filter={chosen}"], cuda)
         rows.append((what, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"))
         well &= status == 0

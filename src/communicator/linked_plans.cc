@@ -1,10 +1,12 @@
 // Which algorithm a collective is linked from.
 #include "communicator/linked_plans.h"
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
 #include "algorithms/catalog.h"
+#include "device/linked_launch.h"
 #include "schedule/link_check.h"
 #include "schedule/verbs.h"
 
@@ -37,6 +39,8 @@ std::unique_ptr<LinkedPlan> LinkedPlans::make(const Key& key) const {
   const std::span<const bool> places = std::span(in_place).first(size_t(size_));
   if (!(packets ? link_packets(kind, plans, root, places, linked.get()) : link(kind, plans, root, places, linked.get())))
     return nullptr;
+  const std::span steps(linked->steps.data(), linked->first_step[linked->ranks]);
+  if (packets && !std::all_of(steps.begin(), steps.end(), has_one_local_operand)) return nullptr;
   const LinkedProof proof =
       packets ? check_packets(kind, *linked, root, places) : check_linked(kind, *linked, root, places);
   return proof.violation.empty() && proof.in_rank_order ? std::move(linked) : nullptr;

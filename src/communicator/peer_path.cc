@@ -248,7 +248,8 @@ void PeerPath::let_go(TimeNs timeout_ns) noexcept {
     room_ = nullptr;
     phase_ = Phase::idle;
   }
-  if (one_process_) (void)events_->close(until);
+  // Packets of one that is still inside come late, if ever: they need a place.
+  if (one_process_ && !events_->close(until)) workspace_ = nullptr;
 }
 
 // Whether the stream has come to an end of what is on it, or never will.

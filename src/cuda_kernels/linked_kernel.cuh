@@ -38,7 +38,7 @@ struct DeviceBlock {
     __syncthreads();
     if (threadIdx.x == 0) publish(to, value);
   }
-  // A thread for each of the others, at once.
+  // A thread for each of the others, at once, and one that looks at the host's word meanwhile.
   template <class To, class Of>
   __device__ bool meet(uint32_t n, To to, Of of, uint64_t value) {
     __syncthreads();
@@ -46,6 +46,8 @@ struct DeviceBlock {
     if (threadIdx.x < n) {
       if (LinkedCounter* const there = to(threadIdx.x)) publish(there, value);
       if (const LinkedCounter* const here = of(threadIdx.x)) well = comes(here, value);
+    } else if (threadIdx.x == n) {
+      well = !has_ended(ended);
     }
     return __syncthreads_or(!well) == 0;
   }

@@ -54,7 +54,7 @@ struct HostBlock {
       if (LinkedCounter* const there = to(k)) tell(there, value);
     for (uint32_t k = 0; k < n; ++k)
       if (const LinkedCounter* const here = of(k); here != nullptr && !wait(here, value)) return false;
-    return true;
+    return !end.has_come();
   }
 };
 

@@ -11,7 +11,8 @@
 //     bool wait(const LinkedCounter* of, uint64_t value); // until *of >= value; what was written before is then seen by
 //                                                         // all threads. False: the call has ended
 //     void tell(LinkedCounter* to, uint64_t value);       // what all threads wrote can be seen by who sees it
-//     // Tells all that are to(k), then waits for all that are of(k), k < n. Null ones are nobody.
+//     // Tells all that are to(k), then waits for all that are of(k), k < n. Null ones are nobody. False also where the
+//     // call had ended before, so that who comes late touches nothing.
 //     template <class To, class Of> bool meet(uint32_t n, To to, Of of, uint64_t value);
 //   };
 //

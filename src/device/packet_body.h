@@ -32,10 +32,11 @@ struct PacketArguments {
 // A channel's share of one chunk: words of 8 bytes, the last of which may be less.
 struct PacketPass {
   const std::byte* inputs[linked_places_max];
+  const std::byte* local;  // the one input that is not of packets; null: all are
   std::byte* outputs[linked_places_max];
   uint64_t first, beyond;  // words
   uint64_t bytes;          // of the chunk
-  uint32_t come, go;       // bit k: input or output k is of packets; all inputs are, but one at most, the local one
+  uint32_t come, go;       // bit k: input or output k is of packets
   uint32_t n_inputs, n_outputs;
   uint32_t divisor;
 };
@@ -46,9 +47,11 @@ TUTTI_HOST_DEVICE inline void prepare_packets(const PacketArguments& a, const Li
   const ElementRange words = share((pass.bytes + 7) / 8, channel, a.part.channels, 8);
   pass.first = words.first, pass.beyond = words.first + words.count;
   pass.come = pass.go = 0;
+  pass.local = nullptr;
   for (uint32_t k = 0; k < step.n_operands; ++k) {
     pass.inputs[k] = a.buffers.at(a.shape, step, step.operands[k], i);
-    pass.come |= uint32_t{step.operands[k].kind == LinkedPlace::slot} << k;
+    if (step.operands[k].kind == LinkedPlace::slot) pass.come |= 1u << k;
+    else pass.local = pass.inputs[k];
   }
   for (uint32_t k = 0; k < step.n_outputs; ++k) {
     pass.outputs[k] = a.buffers.at(a.shape, step, step.outputs[k], i);
@@ -108,19 +111,17 @@ TUTTI_HOST_DEVICE inline void packet_pass(const PacketPass& pass, uint32_t threa
     const uint32_t n = pass.bytes - at * 8 < 8 ? static_cast<uint32_t>(pass.bytes - at * 8) : 8;
     Packet<16> packets[linked_places_max];
     uint64_t words[linked_places_max];
-    const std::byte* local = nullptr;
+    TUTTI_UNROLL
+    for (uint32_t k = 0; k < linked_places_max; ++k)
+      if (k < pass.n_inputs && (pass.come >> k & 1) != 0) packets[k] = memory.load_packet(pass.inputs[k] + at * 16);
+    const uint64_t own = pass.local != nullptr ? read_bytes(memory, pass.local + at * 8, n) : 0;
     TUTTI_UNROLL
     for (uint32_t k = 0; k < linked_places_max; ++k) {
       if (k >= pass.n_inputs) continue;
-      if ((pass.come >> k & 1) != 0) packets[k] = memory.load_packet(pass.inputs[k] + at * 16);
-      else local = pass.inputs[k];
-    }
-    const uint64_t own = local != nullptr ? read_bytes(memory, local + at * 8, n) : 0;
-    TUTTI_UNROLL
-    for (uint32_t k = 0; k < linked_places_max; ++k) {
-      if (k >= pass.n_inputs) continue;
-      words[k] = own;
-      if ((pass.come >> k & 1) == 0) continue;
+      if ((pass.come >> k & 1) == 0) {
+        words[k] = own;
+        continue;
+      }
       while (!has_come(packets[k], flag)) {
         if (memory.gives_up()) return;
         packets[k] = memory.load_packet(pass.inputs[k] + at * 16);

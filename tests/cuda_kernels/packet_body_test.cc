@@ -65,7 +65,10 @@ std::string pass_over(size_t bytes, DataType type, ReduceOp op, std::mt19937_64&
     out.emplace_back(std::vector<uint8_t>(size), size, shift(goes));
     out_ranges.push_back({out.back().begin(), size});
   }
-  for (uint32_t k = 0; k < n; ++k) pass.inputs[k] = in[k].begin();
+  for (uint32_t k = 0; k < n; ++k) {
+    pass.inputs[k] = in[k].begin();
+    if ((pass.come >> k & 1) == 0) pass.local = in[k].begin();
+  }
   for (uint32_t k = 0; k < outputs; ++k) pass.outputs[k] = out[k].begin();
   CheckedPackets memory(out_ranges, in_ranges);
   const uint32_t channels = 1 + random() % 5, thread_counts[] = {1, 32, 96, 256}, threads = thread_counts[random() % 4];
