@@ -1,4 +1,5 @@
-// Ranks of one process on one device: a call is one launch, which the first of them makes for all.
+// Ranks of one process: on one device a call is one launch, which the first of them makes for all; on several one launch of
+// each, which meet.
 #include "communicator/linked_plans.h"
 
 #include <memory>
@@ -7,7 +8,9 @@
 
 #include <gtest/gtest.h>
 
+#include "communicator/c_api.h"
 #include "communicator/peer_events.h"
+#include "communicator/peer_group.h"
 #include "communicator/ranks.h"
 #include "device/devices.h"
 
@@ -51,7 +54,7 @@ TEST(LinkedPlans, AreThereForTwoToEightRanksWhereNobodyWaits) {
 }
 
 TEST(PeerEvents, LetNobodyEnterOnceTheyAreClosed) {
-  const auto events = std::make_shared<PeerEvents>(simulated("simulated:devices=2").device(0));
+  const auto events = std::make_shared<PeerEvents>(simulated("simulated:devices=3").device(0));
   EXPECT_EQ(PeerEvents::numbered(PeerEvents::publish(events)), events);
   EXPECT_TRUE(events->enter());
   EXPECT_FALSE(events->close(now_ns() + ns_per_ms)) << "somebody is inside";
@@ -62,7 +65,7 @@ TEST(PeerEvents, LetNobodyEnterOnceTheyAreClosed) {
 
 class DeviceLinked : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { simulated("simulated:devices=2"); }
+  static void SetUpTestSuite() { simulated("simulated:devices=3"); }
   static RanksOptions options() {
     RanksOptions options;
     options.timeout_ms = 10'000;
@@ -122,6 +125,98 @@ TEST_F(DeviceLinked, ARefusedLaunchFailsTheCallOnAllRanks) {
     EXPECT_NE(sentence.find("rank 0"), std::string::npos) << sentence;
   });
   simulated().faults(0).launch = -1;
+}
+
+TEST(LinkedPlans, OfPacketsAreThereWhereEveryoneHearsOfThoseItSendsTo) {
+  for (int n = 2; n <= int(linked_ranks_max); ++n) {
+    LinkedPlans plans(n);
+    for (const Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all})
+      for (const bool in_place : {false, true}) {
+        const LinkedPlan* const plan = plans.find_packets(kind, 0, all(in_place));
+        ASSERT_NE(plan, nullptr) << name(kind) << " of " << n;
+        EXPECT_TRUE(plan->packets);
+        EXPECT_NE(plan, plans.find(kind, 0, all(in_place)));
+      }
+    for (const Collective kind : {Collective::broadcast, Collective::reduce, Collective::gather, Collective::scatter})
+      EXPECT_EQ(plans.find_packets(kind, 0, all(false)), nullptr) << name(kind) << " of " << n;
+  }
+}
+
+TEST(PeerGroup, OpensItsGateWithTheLastLaunchAndForGoodWhenItEnds) {
+  const auto group = std::make_shared<PeerGroup>(simulated("simulated:devices=3"));
+  EXPECT_EQ(PeerGroup::numbered(PeerGroup::publish(group)), group);
+  group->launched(2, 41);
+  EXPECT_FALSE(group->all_launched(2));
+  EXPECT_EQ(*group->gate(), 0u);
+  group->launched(2, 41);
+  EXPECT_TRUE(group->all_launched(2));
+  EXPECT_EQ(*group->gate(), 41u);
+  EXPECT_FALSE(group->has_ended());
+  group->end(42);
+  EXPECT_TRUE(group->has_ended());
+  EXPECT_EQ(*group->ended(), 1u);
+  EXPECT_GE(*group->gate(), 42u);
+}
+
+TEST(MeetingRoom, IsForSoManyCallsAsADeviceHasBlocksFor) {
+  SimulatedPlatform& platform = simulated("simulated:devices=3");
+  const uint32_t most = platform.device(0).info().blocks_at_once / meeting_channels_max;
+  const int both[] = {0, 1, 0}, second[] = {1}, third[] = {2};
+  std::vector<std::unique_ptr<MeetingRoom>> rooms;
+  for (uint32_t i = 0; i < most; ++i) {
+    rooms.push_back(MeetingRoom::reserve(platform, both));
+    ASSERT_NE(rooms.back(), nullptr) << i;
+  }
+  EXPECT_EQ(MeetingRoom::reserve(platform, second), nullptr);
+  EXPECT_NE(MeetingRoom::reserve(platform, third), nullptr) << "another device";
+  rooms.pop_back();
+  EXPECT_NE(MeetingRoom::reserve(platform, second), nullptr) << "room was given back";
+}
+
+class DeviceMeeting : public DeviceLinked {
+ protected:
+  static RanksOptions spread() {
+    RanksOptions options;
+    options.timeout_ms = 20'000;
+    options.device = [](int rank) { return rank % 3; };
+    return options;
+  }
+};
+
+TEST_F(DeviceMeeting, AnAllReduceIsOneLaunchOfEachDevice) {
+  for (const int n : {3, 5})
+    for (const size_t count : {size_t{100}, size_t{100'000}})
+      test::run_threads(n, spread(), [&](int rank, tuttiComm_t comm) {
+        const DeviceBuffer in(rank % 3, std::vector<float>(count, float(rank + 1))), out(rank % 3, count * sizeof(float));
+        must(tuttiBarrier(comm, nullptr));
+        const uint64_t before = simulated().works_done(rank % 3);
+        must(tuttiBarrier(comm, nullptr));
+        for (int i = 0; i < 4; ++i) must(tuttiAllReduce(in.data(), out.data(), count, tuttiFloat32, tuttiAvg, comm, nullptr));
+        must(tuttiBarrier(comm, nullptr));
+        EXPECT_EQ(simulated().works_done(rank % 3), before + 4);
+        const PeerPath::Counts& counts = communicator_of(comm).peer_path()->counts();
+        EXPECT_EQ(counts.packets, count == 100 ? 4u : 0u);
+        EXPECT_EQ(counts.blocks, count == 100 ? 0u : 4u);
+        EXPECT_EQ(counts.launched, rank < 3 ? 4u : 0u);
+        must(tuttiBarrier(comm, nullptr));
+        EXPECT_EQ(out.values<float>(), std::vector<float>(count, float(n + 1) / 2));
+      });
+}
+
+// Where the marks of packets begin anew, one call does without them.
+TEST_F(DeviceMeeting, PacketsGoOnBeyondTheLastMark) {
+  test::run_threads(3, spread(), [](int rank, tuttiComm_t comm) {
+    UserStream stream(rank % 3);
+    const DeviceBuffer buffer(rank % 3, std::vector<uint32_t>(10, 1));
+    uint32_t expected = 1;
+    for (int i = 0; i < 1100; ++i, expected *= 3)
+      must(tuttiAllReduce(buffer.data(), buffer.data(), 10, tuttiUint32, tuttiSum, comm, stream));
+    stream.wait();
+    EXPECT_EQ(buffer.values<uint32_t>(), std::vector<uint32_t>(10, expected));
+    const PeerPath::Counts& counts = communicator_of(comm).peer_path()->counts();
+    EXPECT_EQ(counts.packets, 1099u);
+    EXPECT_EQ(counts.blocks, 1u);
+  });
 }
 
 }  // namespace
