@@ -27,11 +27,12 @@ struct AllGroups {
 
 }  // namespace
 
-PeerGroup::PeerGroup(Platform& platform) : platform_(platform) {
+PeerGroup::PeerGroup(Platform& platform, uint64_t last_call) : platform_(platform) {
   void* words = nullptr;
   const Outcome made = platform.allocate_host(4096, &words);
   if (!made.ok()) throw Error(made.code, made.sentence);
   words_ = static_cast<uint32_t*>(words);
+  words_[0] = uint32_t(last_call);
 }
 
 PeerGroup::~PeerGroup() { platform_.free_host(words_); }

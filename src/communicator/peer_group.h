@@ -19,8 +19,8 @@ namespace tutti {
 // Of one communicator's ranks, all in this process. Thread-safe.
 class PeerGroup {
  public:
-  // Throws Error.
-  explicit PeerGroup(Platform& platform);
+  // The gate is shut for calls after `last_call`, of which there are fewer than 2^31 until the next launch. Throws Error.
+  PeerGroup(Platform& platform, uint64_t last_call);
   ~PeerGroup();
   PeerGroup(const PeerGroup&) = delete;
   // As PeerEvents: who makes one publishes it, the others find it by number; null: it has gone.

@@ -106,12 +106,12 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
   if (!one_process_) return;
   std::map<int, int> ranks_on;
   for (const DeviceCard& card : cards_) ++ranks_on[card.number];
-  leaders_ = int(ranks_on.size());
+  for (const auto& [device, ranks] : ranks_on) devices_.push_back(device);
   const auto most = std::max_element(ranks_on.begin(), ranks_on.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   meeting_channels_max_ = std::max(1, int(tutti::meeting_channels_max) / most->second);
   if (rank_ == 0) {
-    group_ = std::make_shared<PeerGroup>(side_.platform());
+    group_ = std::make_shared<PeerGroup>(side_.platform(), calls_before);
     group_number_ = PeerGroup::publish(group_);
   }
   if (!one_device_ && size_ <= int(linked_ranks_max)) make_workspace();
@@ -290,9 +290,7 @@ BufferCard PeerPath::own_card() {
   card.group = group_number_;
   card.workspace = number_of(workspace_);
   if (rank_ == 0 && workspace_ != nullptr && call_.on_device) {
-    std::vector<int> devices;
-    for (const DeviceCard& rank : cards_) devices.push_back(rank.number);
-    room_ = MeetingRoom::reserve(side_.platform(), devices);
+    room_ = MeetingRoom::reserve(side_.platform(), devices_);
     card.has_room = room_ != nullptr;
   }
   if (one_process_ || !call_.on_device) return card;
@@ -396,11 +394,10 @@ bool PeerPath::fits_packets() const noexcept {
   const bool reduces = meaning(call.kind).reduces;
   if (!tutti::fits_packets(*linked_, reduces ? call.count : call.count * element_bytes(call), element_bytes(linked_type(call))))
     return false;
-  std::map<int, uint32_t> steps_on;
+  std::array<uint32_t, linked_ranks_max> steps{};  // of the launch that each leader makes
   for (int r = 0; r < size_; ++r)
-    if ((steps_on[cards_[size_t(r)].number] += linked_->first_step[size_t(r) + 1] - linked_->first_step[size_t(r)]) > packet_steps_max)
-      return false;
-  return true;
+    steps[size_t(leader_of(r))] += linked_->first_step[size_t(r) + 1] - linked_->first_step[size_t(r)];
+  return *std::max_element(steps.begin(), steps.end()) <= packet_steps_max;
 }
 
 int PeerPath::leader_of(int rank) const noexcept {
@@ -411,7 +408,7 @@ int PeerPath::leader_of(int rank) const noexcept {
 
 // The first rank of each device makes the launch of all its ranks, after what is on their streams.
 void PeerPath::start_linked() {
-  launches_ += uint64_t(leaders_);
+  launches_ += devices_.size();
   packet_calls_ += way_ == Way::packets;
   counts_.one_launch += way_ == Way::one_launch;
   counts_.blocks += way_ == Way::blocks;

@@ -171,7 +171,8 @@ class PeerPath {
   uint64_t group_number_ = 0;
   void* workspace_ = nullptr;           // null: launches of several devices are none of this rank's
   std::unique_ptr<MeetingRoom> room_;   // rank 0's, during such a call
-  int leaders_ = 0, meeting_channels_max_ = 1;  // devices, and blocks of each rank on the one with the most of them
+  std::vector<int> devices_;            // of the ranks of one process, each once
+  int meeting_channels_max_ = 1;        // blocks of each rank on the one with the most of them
   uint64_t launches_ = 0;               // of all ranks, up to this call
   uint64_t packet_calls_ = 0;
   bool visits_ = false;                 // has entered all peers' buffers

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <csignal>
 #include <numeric>
@@ -194,11 +195,13 @@ TEST_P(AnyDevice, AnAbortEndsKernelsThatWaitAndFreesTheStreams) {
   for (const size_t count : {size_t{1000}, size_t{300'000}}) {
     Flag held;
     std::atomic<int> through{0};
+    std::barrier<> all_begun(3);
     test::run_threads(3, options(GetParam(), 2000), [&](int rank, tuttiComm_t comm) {
       Device& device = device_of(rank);
       const OnStream stream(device);
       const Buffer buffer(device, count, rank);
       EXPECT_EQ(all_reduce(buffer, count, comm, stream), tuttiSuccess);
+      all_begun.arrive_and_wait();
       if (rank == 2) must(device.wait_flag(stream.get(), held.word(), 1));
       must(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, tuttiMax, comm, stream));
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -217,11 +220,13 @@ TEST_P(AnyDevice, AnAbortInTheMidstOfManyCallsEndsThem) {
   std::mt19937 random(11);
   for (int turn = 0; turn < 4; ++turn) {
     const auto after = std::chrono::microseconds(random() % 20'000);
+    std::barrier<> all_begun(3);
     test::run_threads(3, options(GetParam()), [&](int rank, tuttiComm_t comm) {
       Device& device = device_of(rank);
       const OnStream stream(device);
       const Buffer buffer(device, 300'000, rank);
       EXPECT_EQ(all_reduce(buffer, 300'000, comm, stream), tuttiSuccess);
+      all_begun.arrive_and_wait();
       std::jthread aborts;
       if (rank == 1) aborts = std::jthread([&] {
         std::this_thread::sleep_for(after);

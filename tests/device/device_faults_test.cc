@@ -71,8 +71,9 @@ TEST_P(DeviceFaults, OutOfMemoryIsToldWithItsSizes) {
     UserStream stream(first() + rank);
     const DeviceBuffer buffer(first() + rank, std::vector<float>(count, 1.0f));
     if (rank == 1) simulated().faults(first() + 1).allocation = 0;
-    // In place: something is needed aside.
-    const tuttiResult_t result = tuttiScan(buffer.data(), buffer.data(), 100, tuttiFloat32, tuttiMax, comm, stream);
+    // In place: by peers a scan is made aside, by way of the host an all_reduce, of which both ranks hear.
+    const auto call = GetParam() ? tuttiScan : tuttiAllReduce;
+    const tuttiResult_t result = call(buffer.data(), buffer.data(), 100, tuttiFloat32, tuttiMax, comm, stream);
     stream.wait();
     tuttiResult_t state = tuttiSuccess;
     must(tuttiCommGetAsyncError(comm, &state));
