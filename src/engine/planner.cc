@@ -30,6 +30,9 @@ constexpr size_t size_classes = 48;
 size_t size_class(size_t bytes) { return std::min<size_t>(size_t(std::bit_width(bytes)), size_classes - 1); }
 double smallest_of_class(size_t size_class) { return size_class == 0 ? 0 : std::ldexp(1.0, int(size_class) - 1); }
 
+// Prices that differ by less say nothing: of such rows the one that is listed first is taken, which is the simpler one.
+constexpr double saying_nothing = 0.01;
+
 // Running all ranks' plans on virtual clocks costs n² messages for some algorithms: larger groups are estimated.
 constexpr int priced_ranks_max = 64;
 
@@ -233,7 +236,7 @@ std::array<Row, size_classes> Planner::Table::choose(const PlannerOptions& optio
     }
     for (size_t i = 0; i < size_classes; ++i) {
       const double time = interpolate(times, smallest_of_class(i));
-      if (time >= best[i]) continue;
+      if (time >= best[i] * (1 - saying_nothing)) continue;
       best[i] = time;
       chosen[i] = row;
     }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "algorithms/catalog.h"
 #include "base/error.h"
 #include "schedule/check.h"
@@ -57,6 +59,16 @@ TEST(Planner, TakesFewRoundsForSmallAndFewBytesForLargeCalls) {
   Planner planner(options_of(8));
   EXPECT_EQ(planner.plan(Collective::all_reduce, 8, 0, false).shape.output, 1u);
   EXPECT_GT(planner.plan(Collective::all_reduce, size_t{64} << 20, 0, false).shape.output, 1u);
+}
+
+TEST(Planner, TakesTheSimplerOfTwoWhosePricesAreCloserThanTheyAreTrue) {
+  Planner planner(options_of(2));
+  const std::vector<Candidate> candidates = planner.explain(Collective::reduce, 8 << 20, 0);
+  ASSERT_EQ(candidates.front().algorithm, "chain");  // by so little
+  const auto direct = std::find_if(candidates.begin(), candidates.end(), [](const Candidate& c) { return c.algorithm == "direct"; });
+  ASSERT_NE(direct, candidates.end());
+  ASSERT_LT(direct->time_ns, 1.01 * candidates.front().time_ns);
+  EXPECT_EQ(planner.plan(Collective::reduce, 8 << 20, 0, false).algorithm, "direct");
 }
 
 TEST(Planner, HasAPlanForEveryRootAndPlace) {
