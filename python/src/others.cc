@@ -296,6 +296,7 @@ void bind_others(nb::module_& module) {
 
 NB_MODULE(_core, module) {
   module.doc() = "The C interface of libtutti.";
+  nb::set_leak_warnings(false);  // a program that ends by an exception may hold a communicator to its end
   bind_communicator(module);
   bind_others(module);
 }

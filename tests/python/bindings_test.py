@@ -228,6 +228,14 @@ class Errors(unittest.TestCase):
                                      stdout=subprocess.PIPE, text=True) for r in range(2)]
         self.assertEqual([c.communicate(timeout=30)[0].strip() for c in children], ["3.0", "3.0"])
 
+    def test_a_program_that_ends_by_an_exception_says_that_exception_alone(self):
+        # As a group of PyTorch that nobody has destroyed, C code holds the communicator to the end.
+        code = ("import ctypes, tutti\n[kept] = tutti.Communicator.all(1)\n"
+                "ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))\nraise KeyError('mine')")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+        self.assertEqual(done.returncode, 1)
+        self.assertTrue(done.stderr.endswith("KeyError: 'mine'\n"), done.stderr)
+
 
 class Memory(unittest.TestCase):
     def test_arrays_live_as_long_as_their_views_and_no_longer(self):

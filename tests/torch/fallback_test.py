@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The backend in Python, which serves machines without a compiler. Usage: fallback_test.py [unittest's arguments]"""
 import os
+import tempfile
 import unittest
+import unittest.mock
 
 import ranks
 import torch
@@ -71,6 +73,14 @@ class Fallback(unittest.TestCase):
         finally:
             tutti.torch._compile.load = module
             tutti.torch._module.cache_clear()
+
+    def test_where_nothing_can_be_compiled_nothing_says_that_it_is(self):
+        said = []
+        with tempfile.TemporaryDirectory() as folder, \
+                unittest.mock.patch.dict(os.environ, {"XDG_CACHE_HOME": folder, "CXX": "no-such-compiler"}):
+            with self.assertRaisesRegex(_compile.NoCompiler, "CXX=no-such-compiler is no program"):
+                _compile.load(said.append)
+        self.assertEqual(said, [])
 
     @staticmethod
     def no_compiler():

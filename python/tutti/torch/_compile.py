@@ -92,10 +92,11 @@ def only_one(folder):
 
 
 def compile_to(target, say):
+    words = command()  # refuses where there is no compiler, before anything is said
     say(f"compiling the backend for PyTorch {torch.__version__} (once, about 20 s) into {target.parent}")
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = pathlib.Path(scratch) / target.name
-        words = [*command(), f"-DTUTTI_MODULE_NAME={target.name.split('.')[0]}", "-o", str(made)]
+        words += [f"-DTUTTI_MODULE_NAME={target.name.split('.')[0]}", "-o", str(made)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             if not (pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
