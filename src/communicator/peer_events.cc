@@ -2,11 +2,10 @@
 #include "communicator/peer_events.h"
 
 #include <chrono>
-#include <map>
-#include <mutex>
 #include <thread>
 
 #include "base/error.h"
+#include "communicator/by_number.h"
 
 namespace tutti {
 
@@ -37,35 +36,8 @@ bool PeerEvents::close(TimeNs until) noexcept {
   return true;
 }
 
-namespace {
+uint64_t PeerEvents::publish(const std::shared_ptr<PeerEvents>& events) { return ByNumber<PeerEvents>::publish(events); }
 
-// Of all communicators of the process. Who fails leaves at once, so that a peer's events are asked for by number.
-struct AllPeerEvents {
-  std::mutex mutex;
-  std::map<uint64_t, std::weak_ptr<PeerEvents>> by_number;
-  uint64_t last = 0;
-
-  static AllPeerEvents& of_process() {
-    static AllPeerEvents& all = *new AllPeerEvents();  // never destroyed: ranks may outlive main
-    return all;
-  }
-};
-
-}  // namespace
-
-uint64_t PeerEvents::publish(const std::shared_ptr<PeerEvents>& events) {
-  AllPeerEvents& all = AllPeerEvents::of_process();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.by_number, [](const auto& entry) { return entry.second.expired(); });
-  all.by_number[++all.last] = events;
-  return all.last;
-}
-
-std::shared_ptr<PeerEvents> PeerEvents::numbered(uint64_t number) {
-  AllPeerEvents& all = AllPeerEvents::of_process();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.by_number.find(number);
-  return found == all.by_number.end() ? nullptr : found->second.lock();
-}
+std::shared_ptr<PeerEvents> PeerEvents::numbered(uint64_t number) { return ByNumber<PeerEvents>::find(number); }
 
 }  // namespace tutti

@@ -1,11 +1,11 @@
-// Of all communicators of the process: their groups by number, and the calls under way on each device.
+// What ranks of one process share for kernels that meet; and of the process, the calls under way on each device.
 #include "communicator/peer_group.h"
 
 #include <array>
-#include <map>
 #include <mutex>
 
 #include "base/error.h"
+#include "communicator/by_number.h"
 #include "device/linked_call.h"
 
 namespace tutti {
@@ -13,14 +13,12 @@ namespace {
 
 constexpr int devices_max = 64;
 
-struct AllGroups {
+struct AllCalls {
   std::mutex mutex;
-  std::map<uint64_t, std::weak_ptr<PeerGroup>> by_number;
-  uint64_t last = 0;
   std::array<uint32_t, devices_max> calls{};  // that have room, of each device
 
-  static AllGroups& of_process() {
-    static AllGroups& all = *new AllGroups();  // never destroyed: ranks may outlive main
+  static AllCalls& of_process() {
+    static AllCalls& all = *new AllCalls();  // never destroyed: ranks may outlive main
     return all;
   }
 };
@@ -37,20 +35,9 @@ PeerGroup::PeerGroup(Platform& platform, uint64_t last_call) : platform_(platfor
 
 PeerGroup::~PeerGroup() { platform_.free_host(words_); }
 
-uint64_t PeerGroup::publish(const std::shared_ptr<PeerGroup>& group) {
-  AllGroups& all = AllGroups::of_process();
-  const std::lock_guard lock(all.mutex);
-  std::erase_if(all.by_number, [](const auto& entry) { return entry.second.expired(); });
-  all.by_number[++all.last] = group;
-  return all.last;
-}
+uint64_t PeerGroup::publish(const std::shared_ptr<PeerGroup>& group) { return ByNumber<PeerGroup>::publish(group); }
 
-std::shared_ptr<PeerGroup> PeerGroup::numbered(uint64_t number) {
-  AllGroups& all = AllGroups::of_process();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.by_number.find(number);
-  return found == all.by_number.end() ? nullptr : found->second.lock();
-}
+std::shared_ptr<PeerGroup> PeerGroup::numbered(uint64_t number) { return ByNumber<PeerGroup>::find(number); }
 
 void PeerGroup::launched(uint64_t all, uint64_t call) noexcept {
   if (launched_.fetch_add(1, std::memory_order_acq_rel) + 1 < all) return;
@@ -73,7 +60,7 @@ std::unique_ptr<MeetingRoom> MeetingRoom::reserve(Platform& platform, std::span<
     if (device < 0 || device >= devices_max) return nullptr;
     bits |= uint64_t{1} << device;
   }
-  AllGroups& all = AllGroups::of_process();
+  AllCalls& all = AllCalls::of_process();
   const std::lock_guard lock(all.mutex);
   for (int d = 0; d < devices_max; ++d)
     if ((bits >> d & 1) != 0 && all.calls[size_t(d)] >= platform.device(d).info().blocks_at_once / meeting_channels_max)
@@ -83,7 +70,7 @@ std::unique_ptr<MeetingRoom> MeetingRoom::reserve(Platform& platform, std::span<
 }
 
 MeetingRoom::~MeetingRoom() {
-  AllGroups& all = AllGroups::of_process();
+  AllCalls& all = AllCalls::of_process();
   const std::lock_guard lock(all.mutex);
   for (int d = 0; d < devices_max; ++d) all.calls[size_t(d)] -= uint32_t(devices_ >> d & 1);
 }

@@ -233,7 +233,8 @@ size_t receiver_of(const Schedule& schedule, size_t copy) {
   return schedule.size();
 }
 
-// Out of place. `numbers` as above, which must be there.
+// Out of place: what would only be copied from scratch is received in the output. `numbers`: of each step, what it is in what
+// was recorded; those of steps that go are taken out.
 Schedule put_at_once(Schedule schedule, const Shape& shape, std::vector<uint32_t>& numbers) {
   std::vector<Liveness> live = liveness(schedule, shape);
   for (size_t i = 0; i < schedule.size();) {

@@ -56,9 +56,8 @@ void measure_memory(MachineCosts& costs, TimeNs until) {
   constexpr int memory_runs_min = 8;  // about 0.1 ms each; on a busy machine the first may be the only one in time
   std::vector<float> a(count, 1.0f), b(count, 2.0f);
   const TimeNs start = now_ns(), half = start + (until - start) / 2;
-  constexpr size_t near_bytes = 64 << 10;  // both buffers fit into any second-level cache
   const auto copied_near = best_of(start + (until - start) / 8, memory_runs_min, until, [&] {
-    std::memcpy(a.data(), b.data(), near_bytes);
+    std::memcpy(a.data(), b.data(), shm_near_bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     return true;
   });
@@ -78,7 +77,7 @@ void measure_memory(MachineCosts& costs, TimeNs until) {
   constexpr double ratio_max = 4;
   costs.copy_byte_ns = std::min(costs.copy_byte_ns, ratio_max * costs.reduce_byte_ns);
   costs.reduce_byte_ns = std::min(costs.reduce_byte_ns, ratio_max * costs.copy_byte_ns);
-  costs.near_copy_byte_ns = std::min(*copied_near / near_bytes, costs.copy_byte_ns);
+  costs.near_copy_byte_ns = std::min(*copied_near / double(shm_near_bytes), costs.copy_byte_ns);
 }
 
 // --- Two threads that throw a ball to and fro

@@ -60,10 +60,6 @@ Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
 // of 64 B to 8 KiB pieces measured; see bench/choices.)
 constexpr double bulk_hops = 3;
 
-// Larger messages leave a second-level cache as they go round the four slots of a channel. (A power of two that fits
-// what pipelines of four ranks measured; see bench/choices.)
-constexpr uint64_t near_bytes = 64 << 10;
-
 // What flows that share a queue lose, of messages too large for it. (Fits four hosts at 1 Gbit/s; see bench/choices.)
 constexpr double network_fan_out = 0.25;
 constexpr uint64_t network_queued_bytes = 16 << 10;
@@ -78,7 +74,7 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.receive_ns = pair.same_cache ? m.hop_ns : m.far_hop_ns;
     link.bulk_ns = bulk_hops * link.receive_ns;
     link.inline_bytes = shm_inline_bytes;
-    link.near_bytes = near_bytes;
+    link.near_bytes = shm_near_bytes;
     link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
     return link;
   }

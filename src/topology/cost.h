@@ -16,6 +16,10 @@ namespace tutti {
 // A message in shared memory of so many bytes rides in its flag's line.
 inline constexpr uint64_t shm_inline_bytes = 40;
 
+// A larger one leaves a second-level cache as it goes round the four slots of a channel. (A power of two that fits what
+// pipelines of four ranks measured; see bench/choices.)
+inline constexpr uint64_t shm_near_bytes = 64 << 10;
+
 // Which transport connects a pair of ranks. Whether they share a cache, or a TCP connection stays on the host, follows
 // from their places.
 enum class LinkKind : uint8_t { self, shm, verbs, tcp };

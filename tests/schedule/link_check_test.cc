@@ -12,15 +12,19 @@
 namespace tutti {
 namespace {
 
-LinkedPlan linked_of(Collective collective, std::string_view name, int n, int root, std::span<const bool> in_place,
-                     bool puts = true) {
+std::vector<Plan> all_plans(Collective collective, std::string_view name, int n, int root, std::span<const bool> in_place) {
   const Algorithm& algorithm = *find_algorithm(collective, name);
   std::vector<Plan> plans;
   Group group{.rank = 0, .n = n, .root = root, .pipeline = 1, .host_of = {}};
   for (group.rank = 0; group.rank < n; ++group.rank)
     plans.push_back(lower(record(algorithm, group), algorithm.shape(group), name, in_place[size_t(group.rank)]));
+  return plans;
+}
+
+LinkedPlan linked_of(Collective collective, std::string_view name, int n, int root, std::span<const bool> in_place,
+                     bool puts = true) {
   LinkedPlan linked;
-  EXPECT_TRUE(link(collective, plans, root, in_place, &linked, puts));
+  EXPECT_TRUE(link(collective, all_plans(collective, name, n, root, in_place), root, in_place, &linked, puts));
   return linked;
 }
 
@@ -105,13 +109,8 @@ TEST(LinkCheck, FindsWhatIsOnlyRightWhereNobodyIsInPlace) {
 }
 
 LinkedPlan packets_of(Collective collective, std::string_view name, int n, int root, std::span<const bool> in_place) {
-  const Algorithm& algorithm = *find_algorithm(collective, name);
-  std::vector<Plan> plans;
-  Group group{.rank = 0, .n = n, .root = root, .pipeline = 1, .host_of = {}};
-  for (group.rank = 0; group.rank < n; ++group.rank)
-    plans.push_back(lower(record(algorithm, group), algorithm.shape(group), name, in_place[size_t(group.rank)]));
   LinkedPlan linked;
-  if (!link_packets(collective, plans, root, in_place, &linked)) linked.ranks = 0;
+  if (!link_packets(collective, all_plans(collective, name, n, root, in_place), root, in_place, &linked)) linked.ranks = 0;
   return linked;
 }
 
