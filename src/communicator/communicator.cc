@@ -43,6 +43,7 @@ Communicator::~Communicator() {
 
 Code Communicator::run(const Request& request) noexcept {
   if (failure() != nullptr) return failure()->code;
+  if (request.entry != nullptr && !await_begin(request)) [[unlikely]] return failure()->code;
   const bool small = may_repeat(request);
   Repeat& repeat = repeat_of(request.call);
   if (small) repeat.mode = Repeat::Mode::none;
@@ -219,6 +220,30 @@ void Communicator::set_reduction(Work& work, const Request& request) noexcept {
   work.vectors = request.terms.inputs;
   work.vector_stride = request.vector_stride;
   work.operands = reinterpret_cast<const void**>(scratch_.get() + engine_->scratch_bytes(*work.plan, channels_));
+}
+
+Status Communicator::may_begin(const Request& request) noexcept {
+  if (request.entry == nullptr || (request.on_device && goes_by_peers(request))) return Status::done;
+  const Outcome passed = request.entry->query();
+  awaits_begin_ = passed.code == Code::in_progress;
+  if (awaits_begin_) return Status::again;
+  if (passed.ok()) return Status::done;
+  fail(passed.code, fmt::format("{}: its device failed before {}: {}", bootstrap_->describe(rank_), describe(request.call),
+                                passed.sentence));
+  return Status::failed;
+}
+
+bool Communicator::await_begin(const Request& request) noexcept {
+  Communicator* const self = this;
+  const WaitResult result = drive(std::span(&self, 1), [&] { return timeout_ns(request); },
+                                  [&] { return may_begin(request); }, [] { return uint64_t{0}; });
+  if (result == WaitResult::expired) expire_before(request, timeout_ns(request));
+  return result == WaitResult::done;
+}
+
+void Communicator::expire_before(const Request& request, TimeNs timeout_ns) noexcept {
+  fail(Code::timeout, fmt::format("{} waited {} ms to begin {}, for what is before it on its device's stream",
+                                  bootstrap_->describe(rank_), timeout_ns / ns_per_ms, describe(request.call)));
 }
 
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {

@@ -180,6 +180,15 @@ class Communicator {
 
   // --- For sets of calls that progress together (groups); the caller drives them.
 
+  // Whether what a request comes after on a stream of the device has passed: only then it begins, so that a call which ends
+  // before has put nothing on the device that would touch its buffers later. (The direct path sees to that itself.)
+  // failed: the communicator has failed.
+  Status may_begin(const Request& request) noexcept;
+  // Waits until it may. False: the communicator has failed.
+  bool await_begin(const Request& request) noexcept;
+  // As expire(), of a request that may not begin yet.
+  void expire_before(const Request& request, TimeNs timeout_ns) noexcept;
+
   // Prepares `operation` for a request. False: the communicator has failed.
   bool begin(Operation& operation, const Request& request) noexcept;
   // The same request once more: no argument is read, no plan sought. `since` is scratch_epoch() as it was after begin();
@@ -196,7 +205,7 @@ class Communicator {
   // Whether a running operation may wait for a device, which wakes nobody when it is done.
   bool waits_for_device() const noexcept {
     return device_side_ != nullptr &&
-           (device_side_->is_running() || (peer_path_ != nullptr && peer_path_->waits_for_device()));
+           (awaits_begin_ || device_side_->is_running() || (peer_path_ != nullptr && peer_path_->waits_for_device()));
   }
   // Null where some rank's device is out of reach of another's, or not named.
   const PeerPath* peer_path() const noexcept { return peer_path_.get(); }
@@ -353,6 +362,7 @@ class Communicator {
   std::unique_ptr<DeviceSide> device_side_;
   std::unique_ptr<PeerPath> peer_path_;
   const Operation* by_peers_ = nullptr;  // the one that goes the direct path, while it runs
+  bool awaits_begin_ = false;            // a call waits for what is before it on its stream
   std::unique_ptr<SharedPath> shared_path_;
   const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
   size_t shared_path_bytes_min_ = ~size_t{0};

@@ -156,17 +156,11 @@ Status CallSet::look() noexcept {
     }
     Communicator& communicator = *item.call.communicator;
     if (!item.begun) {
-      // Where the buffers are the host's, it waits for what stands before them on a device's stream.
-      if (const EntryEvent* entry = item.call.request.entry.get(); entry != nullptr && !item.call.request.on_device) {
-        const Outcome passed = entry->query();
-        if (passed.code == Code::in_progress) {
-          all_done = false;
-          continue;
-        }
-        if (!passed.ok()) {
-          communicator.fail(passed.code, passed.sentence);
-          return Status::failed;
-        }
+      const Status may = communicator.may_begin(item.call.request);
+      if (may == Status::failed) return Status::failed;
+      if (may == Status::again) {
+        all_done = false;
+        continue;
       }
       if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
         if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
@@ -198,7 +192,7 @@ Outcome CallSet::run() {
   for (const Communicator* member : members_)
     if (member->failure() != nullptr) return first_failure(members_);
   try {
-    copy_own();
+    if (!copy_own()) return first_failure(members_);
   } catch (const Error& error) {
     members_[0]->fail(error.code(), error.what());
     return first_failure(members_);
@@ -213,13 +207,16 @@ Outcome CallSet::run() {
   return first_failure(members_);
 }
 
-void CallSet::copy_own() {
+// False: a communicator has failed.
+bool CallSet::copy_own() {
   for (SelfCopy& copy : copies_) {
+    if (!copy.communicator->await_begin(copy.send)) return false;
     if (copy.bytes == 0) continue;
     if (copy.send.on_device) copy.communicator->copy_on_device(copy.send.entry.get(), copy.to, copy.from, copy.bytes);
     else std::memmove(copy.to, copy.from, copy.bytes);
     copy.send.entry.reset();
   }
+  return true;
 }
 
 void CallSet::enter(const CallStream& stream) {
@@ -241,8 +238,10 @@ void CallSet::expire() noexcept {
   for (const Item& item : items_) {
     if (item.done || item.timeout_ns() > passed) continue;
     const Item* running = &item;
-    while (!running->begun) running = &items_[size_t(running->before)];
-    running->call.communicator->expire(running->operation, passed);
+    while (!running->begun && running->before >= 0 && !items_[size_t(running->before)].done)
+      running = &items_[size_t(running->before)];
+    if (running->begun) running->call.communicator->expire(running->operation, passed);
+    else running->call.communicator->expire_before(running->call.request, passed);
   }
 }
 

@@ -44,7 +44,7 @@ class CallSet {
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
   void expire() noexcept;
-  void copy_own();
+  bool copy_own();
 
   std::vector<Item> items_;
   std::vector<SelfCopy> copies_;

@@ -33,7 +33,10 @@ PeerGroup::PeerGroup(Platform& platform, uint64_t last_call) : platform_(platfor
   words_[0] = uint32_t(last_call);
 }
 
-PeerGroup::~PeerGroup() { platform_.free_host(words_); }
+// Where a call has ended early, its launches may be still to come, and look at the words then: these stay for good.
+PeerGroup::~PeerGroup() {
+  if (!has_ended()) platform_.free_host(words_);
+}
 
 uint64_t PeerGroup::publish(const std::shared_ptr<PeerGroup>& group) { return ByNumber<PeerGroup>::publish(group); }
 
@@ -44,10 +47,15 @@ void PeerGroup::launched(uint64_t all, uint64_t call) noexcept {
   std::atomic_ref(words_[0]).store(uint32_t(call), std::memory_order_release);  // pairs with the streams' waits
 }
 
-// The word first: who comes through the gate finds it.
+// The word first: who comes through the gate finds it. Before any look at begun(), too: of this and a launch that writes the
+// one word and then reads the other, one at least sees what the other wrote.
 void PeerGroup::end(uint64_t call) noexcept {
-  std::atomic_ref(words_[1]).store(1, std::memory_order_release);
-  std::atomic_ref(words_[0]).store(uint32_t(call) + 1, std::memory_order_release);
+  std::atomic_ref(words_[1]).store(1, std::memory_order_seq_cst);
+  std::atomic_ref(words_[0]).store(uint32_t(call) + 1, std::memory_order_seq_cst);
+}
+
+bool PeerGroup::has_begun(int rank, uint64_t call) const noexcept {
+  return std::atomic_ref(*begun(rank)).load(std::memory_order_seq_cst) == uint32_t(call);
 }
 
 bool PeerGroup::has_ended() const noexcept {

@@ -30,11 +30,15 @@ class PeerGroup {
   // For Device::wait_flag, with the low bits of the call's number; and for LinkedMeeting::ended.
   const uint32_t* gate() const noexcept { return words_; }
   const uint32_t* ended() const noexcept { return words_ + 1; }
+  // For Device::write_flag, before a launch of this rank's: the low bits of the call's number. The kernel looks at ended()
+  // after that. So of a call that has ended it either is known to have begun, or will touch nothing.
+  uint32_t* begun(int rank) const noexcept { return words_ + 16 * (1 + rank); }
+  bool has_begun(int rank, uint64_t call) const noexcept;
 
   // One more launch is on its stream. The one that makes it `all`, counted from the beginning, opens the gate of the call.
   void launched(uint64_t all, uint64_t call) noexcept;
   bool all_launched(uint64_t all) const noexcept { return launched_.load(std::memory_order_acquire) >= all; }
-  // The call has failed: all that waits for others goes on, now and later.
+  // The call has failed: all that waits for others goes on, now and later, and what has not begun does nothing.
   void end(uint64_t call) noexcept;
   bool has_ended() const noexcept;
 

@@ -140,6 +140,7 @@ void PeerPath::begin(const PeerCall& call, const EntryEvent* entry, Exchange exc
   fall_back_ = std::move(fall_back);
   failure_ = {};
   way_ = Way::each;
+  at_work_ = AtWork::no;
   if (uint32_t(++calls_) == 0 && workspace_ != nullptr) clear_workspace();
   if (call.on_device && entry != nullptr) check(device_.wait_event(stream_, entry->event()));
   record(events_->ready);
@@ -172,8 +173,7 @@ Status PeerPath::step(const Progress& exchange) {
         if (const Status status = exchange(); status != Status::done) return status;
         if (!all_reachable()) {
           room_ = nullptr;
-          fall_back_();
-          phase_ = Phase::common;
+          phase_ = Phase::falling_back;
           break;
         }
         ++counts_.direct;
@@ -185,8 +185,17 @@ Status PeerPath::step(const Progress& exchange) {
           phase_ = Phase::launching;
           break;
         }
+        phase_ = Phase::gathering;
+        break;
+      case Phase::falling_back:
+        if (!passed(events_->ready)) return Status::again;
+        fall_back_();
+        phase_ = Phase::common;
+        break;
+      case Phase::gathering:
+        if (one_process_ && !all_ready()) return Status::again;
         visit_peers();
-        if (one_process_) wait_for_peers(&PeerEvents::ready);
+        at_work_ = AtWork::yes;
         start_first();
         record(events_->first);
         phase_ = Phase::first;
@@ -230,7 +239,7 @@ Status PeerPath::step(const Progress& exchange) {
         }
         if (!passed(last_)) return Status::again;
         // What waited for others may have gone on without them: the verdict is under way.
-        if (meets() && group_->has_ended()) return Status::again;
+        if (is_linked() && group_->has_ended()) return Status::again;
         room_ = nullptr;
         leave_peers();
         phase_ = Phase::idle;
@@ -243,13 +252,18 @@ Status PeerPath::step(const Progress& exchange) {
 void PeerPath::let_go(TimeNs timeout_ns) noexcept {
   const TimeNs until = now_ns() + timeout_ns;
   if (group_ != nullptr) group_->end(calls_);
-  if (phase_ != Phase::idle && has_passed(until)) {
+  if (phase_ != Phase::idle && (!has_begun() || has_passed(until))) {
     leave_peers();
     room_ = nullptr;
     phase_ = Phase::idle;
   }
   // Packets of one that is still inside come late, if ever: they need a place.
   if (one_process_ && !events_->close(until)) workspace_ = nullptr;
+}
+
+// Whether something of the call that touches buffers may be under way on the stream.
+bool PeerPath::has_begun() const noexcept {
+  return at_work_ == AtWork::yes || (at_work_ == AtWork::if_begun && group_->has_begun(rank_, calls_));
 }
 
 // Whether the stream has come to an end of what is on it, or never will.
@@ -355,6 +369,16 @@ void PeerPath::wait_for_peers(DeviceEvent PeerEvents::*event) {
     if (r != rank_) check(device_.wait_event(stream_, (*peer_events_[size_t(r)]).*event));
 }
 
+// Whether the streams of all ranks have come to the call. (A kernel of a linked plan waits for that on the device, since it can
+// be put there and yet do nothing.)
+bool PeerPath::all_ready() {
+  return std::all_of(peer_events_.begin(), peer_events_.end(), [](const std::shared_ptr<PeerEvents>& peer) {
+    const Outcome outcome = peer->device.query_event(peer->ready);
+    if (outcome.code != Code::in_progress) check(outcome);
+    return outcome.ok();
+  });
+}
+
 void PeerPath::record(DeviceEvent event) { check(device_.record_event(event, stream_)); }
 
 bool PeerPath::passed(DeviceEvent event) {
@@ -431,12 +455,14 @@ void PeerPath::start_linked() {
     if (meets()) linked.meeting.ranks |= 1u << r;
     if (r != rank_) check(device_.wait_event(stream_, peer_events_[size_t(r)]->ready));
   }
+  linked.meeting.ended = group_->ended();
   if (meets()) {
     linked.meeting.channels_max = uint32_t(meeting_channels_max_);
     linked.meeting.half = packet_calls_ % 2;
-    linked.meeting.ended = group_->ended();
     check(device_.wait_flag(stream_, group_->gate(), uint32_t(calls_)));
   }
+  at_work_ = AtWork::if_begun;
+  check(device_.write_flag(stream_, group_->begun(rank_), uint32_t(calls_)));
   check(device_.run_linked(stream_, linked));
   ++counts_.launched;
   record(events_->first);

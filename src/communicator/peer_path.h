@@ -87,12 +87,12 @@ class PeerPath {
   Status progress(const Progress& exchange) noexcept;
   bool is_running() const noexcept { return phase_ != Phase::idle; }
   bool waits_for_device() const noexcept {
-    return phase_ == Phase::entering || phase_ == Phase::launching || phase_ == Phase::first || phase_ == Phase::second ||
-           phase_ == Phase::settling;
+    return phase_ == Phase::entering || phase_ == Phase::falling_back || phase_ == Phase::gathering ||
+           phase_ == Phase::launching || phase_ == Phase::first || phase_ == Phase::second || phase_ == Phase::settling;
   }
   const Outcome& failure() const noexcept { return failure_; }
-  // The call has failed: waits, up to timeout_ns, for what it has on the device, and in one process for what peers'
-  // devices do with this rank's buffers.
+  // The call has failed: waits, up to timeout_ns, for what it does on the device, and in one process for what peers'
+  // devices do with this rank's buffers. What a stream has not come to, it does not wait for: that touches nothing.
   void let_go(TimeNs timeout_ns) noexcept;
   // Calls that went this way so far; and of them, those by kernels of linked plans, each of which is of one kind.
   struct Counts {
@@ -103,8 +103,11 @@ class PeerPath {
 
  private:
   enum class Phase : uint8_t {
-    idle, entering, cards, common, launching, first, first_exchange, second, second_exchange, settling
+    idle, entering, cards, falling_back, common, gathering, launching, first, first_exchange, second, second_exchange, settling
   };
+  // What of a call is on this rank's stream that touches buffers: nothing; a launch that does not where the call has ended
+  // before it begins; or more.
+  enum class AtWork : uint8_t { no, if_begun, yes };
   // Each rank does its own part; or one launch for all; or one of each device, by blocks or packets.
   enum class Way : uint8_t { each, one_launch, blocks, packets };
 
@@ -127,6 +130,8 @@ class PeerPath {
   void visit_peers();
   void leave_peers() noexcept;
   bool has_passed(TimeNs until) noexcept;
+  bool has_begun() const noexcept;
+  bool all_ready();
   void wait_for_peers(DeviceEvent PeerEvents::*event);
   void record(DeviceEvent event);
   bool passed(DeviceEvent event);
@@ -149,6 +154,7 @@ class PeerPath {
   DeviceStream stream_ = nullptr;
   DeviceEvent last_ = nullptr;
   Phase phase_ = Phase::idle;
+  AtWork at_work_ = AtWork::no;
   PeerCall call_;
   Exchange exchange_;
   FallBack fall_back_;

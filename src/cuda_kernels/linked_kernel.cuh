@@ -21,6 +21,7 @@ struct DeviceBlock {
   Pass* shared;
 
   __device__ Pass& pass() { return *shared; }
+  __device__ bool goes_on() { return __syncthreads_or(threadIdx.x == 0 && has_ended(ended)) == 0; }
   template <class F>
   __device__ void once(F f) {
     __syncthreads();  // nobody reads the last one any more
@@ -38,7 +39,7 @@ struct DeviceBlock {
     __syncthreads();
     if (threadIdx.x == 0) publish(to, value);
   }
-  // A thread for each of the others, at once, and one that looks at the host's word meanwhile.
+  // A thread for each of the others, at once.
   template <class To, class Of>
   __device__ bool meet(uint32_t n, To to, Of of, uint64_t value) {
     __syncthreads();
@@ -46,8 +47,6 @@ struct DeviceBlock {
     if (threadIdx.x < n) {
       if (LinkedCounter* const there = to(threadIdx.x)) publish(there, value);
       if (const LinkedCounter* const here = of(threadIdx.x)) well = comes(here, value);
-    } else if (threadIdx.x == n) {
-      well = !has_ended(ended);
     }
     return __syncthreads_or(!well) == 0;
   }

@@ -31,6 +31,7 @@ struct HostBlock {
   Pass arguments{};
 
   Pass& pass() { return arguments; }
+  bool goes_on() const { return !end.has_come(); }
   template <class F>
   void once(F f) {
     f();
@@ -54,7 +55,7 @@ struct HostBlock {
       if (LinkedCounter* const there = to(k)) tell(there, value);
     for (uint32_t k = 0; k < n; ++k)
       if (const LinkedCounter* const here = of(k); here != nullptr && !wait(here, value)) return false;
-    return !end.has_come();
+    return true;
   }
 };
 

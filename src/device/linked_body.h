@@ -5,14 +5,14 @@
 //
 //   struct Block {
 //     uint32_t index, threads;
+//     bool goes_on();                                     // false, for all threads: the call had ended before
 //     ReduceArguments& pass();                            // one for the block
 //     template <class F> void once(F f);                  // one thread does it, all see it
 //     template <class F> void all(F f);                   // f(thread) by every thread
 //     bool wait(const LinkedCounter* of, uint64_t value); // until *of >= value; what was written before is then seen by
 //                                                         // all threads. False: the call has ended
 //     void tell(LinkedCounter* to, uint64_t value);       // what all threads wrote can be seen by who sees it
-//     // Tells all that are to(k), then waits for all that are of(k), k < n. Null ones are nobody. False also where the
-//     // call had ended before, so that who comes late touches nothing.
+//     // Tells all that are to(k), then waits for all that are of(k), k < n. Null ones are nobody. False: the call has ended.
 //     template <class To, class Of> bool meet(uint32_t n, To to, Of of, uint64_t value);
 //   };
 //
@@ -102,6 +102,7 @@ template <class Block, class Memory, class Fold>
 TUTTI_HOST_DEVICE inline void linked_body(const LinkedArguments& a, Block& block, Memory& memory, const Fold& fold) {
   const uint32_t rank = a.part.rank_of(block.index), channel = block.index % a.part.channels;
   const uint32_t first = a.plan.first_step[rank], beyond = a.plan.first_step[rank + 1];
+  if (!block.goes_on()) return;  // who comes late touches nothing
   if (a.part.meets && !meet(a.part, block, a.plan.ranks, Meeting::begins)) return;
   for (uint32_t s = first; s < beyond; ++s) {
     const LinkedStep& step = a.plan.steps[s];

@@ -29,7 +29,9 @@ struct LinkedMeeting {
   uint32_t ranks = 0;            // bits of those whose part this launch does
   uint32_t channels_max = 1;     // the same for all launches of the call
   uint32_t half = 0;             // of packets: 0 and 1 in turn
-  const uint32_t* ended = nullptr;  // memory of Platform::allocate_host: once it is not 0, kernels end, with no result
+  // Memory of Platform::allocate_host, or null: once it is not 0, kernels that wait end, and those that begin touch nothing.
+  // Of a call of one launch too.
+  const uint32_t* ended = nullptr;
 };
 
 // All pointers are those of a DeviceReduction. A rank that has no input or no output in this collective has null there.

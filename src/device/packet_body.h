@@ -4,7 +4,7 @@
 //
 // It rests on this alone, that 8 bytes at a multiple of 8 come as they were written together, over links between GPUs too.
 //
-// Block is what linked_body.h says, of which it uses once() and all(), with a PacketPass as its pass(). Memory has also:
+// Block is what linked_body.h says, of which it uses goes_on(), once() and all(), with a PacketPass as its pass(). Memory has also:
 //
 //     Packet<16> load_packet(const std::byte* from);      // again on every call
 //     void store_packet(std::byte* to, Packet<16> packet);
@@ -139,6 +139,7 @@ TUTTI_HOST_DEVICE inline void packet_pass(const PacketPass& pass, uint32_t threa
 
 template <class Block, class Memory, class Fold>
 TUTTI_HOST_DEVICE inline void packet_body(const PacketArguments& a, Block& block, Memory& memory, const Fold& fold) {
+  if (!block.goes_on()) return;  // who comes late touches nothing
   const uint32_t place = block.index / a.part.channels, channel = block.index % a.part.channels;
   for (uint32_t s = a.first_step[place]; s < a.first_step[place + 1]; ++s)
     for (uint32_t i = 0; i < a.steps[s].chunks; ++i) {

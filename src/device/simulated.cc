@@ -182,7 +182,8 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       raise(fate_.outcome());
       reach("flag", flag, sizeof *flag, false);
       stream_at(stream).enqueue([flag, value] {
-        std::atomic_ref<uint32_t>(*flag).store(value, std::memory_order_release);  // pairs with the host's and wait_flag's loads
+        // pairs with the host's and wait_flag's loads; and later work looks at other words of the host's after it
+        std::atomic_ref<uint32_t>(*flag).store(value, std::memory_order_seq_cst);
         return std::string();
       });
     });
@@ -267,8 +268,7 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       run(stream, [call, plan = *call.plan, this] {
         LinkedCall kept = call;
         kept.plan = &plan;
-        if (kept.meets()) (void)run_meeting_on_host(kept, fate_.lost());
-        else run_linked_on_host(kept);
+        (void)run_launch_on_host(kept, fate_.lost());
       });
     });
   }

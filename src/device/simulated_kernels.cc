@@ -61,8 +61,13 @@ void run_blocks(const LinkedLaunchPart& part, const HostEnd& end, Body body) {
 
 }  // namespace
 
-bool run_meeting_on_host(const LinkedCall& call, const std::atomic<bool>& lost) {
+bool run_launch_on_host(const LinkedCall& call, const std::atomic<bool>& lost) {
   const HostEnd end{call.meeting.ended, &lost};
+  if (end.has_come()) return false;
+  if (!call.meets()) {
+    run_linked_on_host(call);
+    return true;
+  }
   const HostFold fold{reduce_function(call.type, call.op), element_bytes(call.type)};
   const LinkedElements as{call.type, call.count};
   if (call.plan->packets) {

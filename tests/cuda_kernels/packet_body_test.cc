@@ -196,7 +196,7 @@ std::string run_launches(const Launches& c, std::mt19937_64& random) {
           for (int r = device; r < c.n; r += c.devices) mine.meeting.ranks |= 1u << r;
           mine.call_number = first_call + i + (i >= 3);  // not the one whose packets have no flag
           mine.meeting.half = i % 2;
-          if (!run_meeting_on_host(mine, lost)) ++undone;
+          if (!run_launch_on_host(mine, lost)) ++undone;
         }
       });
   }
@@ -249,10 +249,50 @@ TEST(Meetings, EndWhereAnotherLaunchNeverComes) {
     uint32_t ended = 0;
     call.meeting = {.ranks = 1, .channels_max = 2, .half = 0, .ended = &ended};
     const std::atomic<bool> lost{false};
-    std::jthread launch([&] { EXPECT_FALSE(run_meeting_on_host(call, lost)); });
+    std::jthread launch([&] { EXPECT_FALSE(run_launch_on_host(call, lost)); });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::atomic_ref(ended).store(1, std::memory_order_release);
   }
+}
+
+// A launch that begins after its call has ended, as one may whose stream was held up, touches neither buffers nor what it
+// would tell others by.
+TEST(Launches, ThatBeginAfterTheirCallHasEndedTouchNothing) {
+  struct Joined {
+    void operator()(const ReduceArguments& pass, GridPosition, HostMemory&) const { *pass.outputs[0] = std::byte{7}; }
+    uint64_t operator()(const uint64_t (&words)[linked_places_max], uint32_t, uint32_t, uint32_t) const { return words[0] + 1; }
+  };
+  for (const bool packets : {false, true})
+    for (const uint32_t ended : {1u, 0u}) {
+      LinkedPlan plan;  // rank 0 adds its own to nothing, for itself and, in packets, for the other
+      plan.ranks = 2, plan.chunks = 1, plan.slots = 1, plan.slot_chunks = 1, plan.packets = packets;
+      plan.first_step = {0, 1, 1, 1, 1, 1, 1, 1, 1};
+      plan.steps[0].chunks = plan.steps[0].n_operands = 1;
+      plan.steps[0].operands[0] = {0, LinkedPlace::input, 0};
+      plan.steps[0].n_outputs = 2;
+      plan.steps[0].outputs[0] = {0, LinkedPlace::output, 0};
+      plan.steps[0].outputs[1] = {1, packets ? LinkedPlace::slot : LinkedPlace::output, 0};
+      std::vector<float> in(100, 1.0f), out(100, 2.0f), others(100, 2.0f);
+      std::vector<std::byte> memory(2 * meeting_workspace_bytes + 16);
+      LinkedCall call;
+      call.plan = &plan, call.count = 100, call.call_number = 1;
+      call.inputs = {in.data(), in.data()}, call.outputs = {out.data(), others.data()};
+      std::byte* const begin = memory.data() + (16 - reinterpret_cast<uintptr_t>(memory.data()) % 16) % 16;
+      call.workspaces = {begin, begin + meeting_workspace_bytes};
+      call.meeting.ended = &ended;
+      HostMemory host{{&ended, nullptr}};
+      const LinkedElements as{DataType::float32, 100};
+      PacketArguments small;
+      ASSERT_TRUE(!packets || packet_arguments(call, as, 0, &small));
+      const LinkedArguments large = linked_arguments(call, as, 0);
+      HostBlock<PacketPass> small_block{0, 4, {&ended, nullptr}};
+      HostBlock<ReduceArguments> large_block{0, 4, {&ended, nullptr}};
+      if (packets) packet_body(small, small_block, host, Joined());
+      else linked_body(large, large_block, host, Joined());
+      const bool touched = out != std::vector<float>(100, 2.0f) ||
+                           std::any_of(memory.begin(), memory.end(), [](std::byte byte) { return byte != std::byte{}; });
+      EXPECT_EQ(touched, ended == 0) << (packets ? "packets" : "blocks");
+    }
 }
 
 TEST(Meetings, HaveNoMoreStepsThanTheParametersHold) {

@@ -7,6 +7,7 @@
 #include <barrier>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -50,6 +51,15 @@ class Buffer {
   ~Buffer() { must(device_.free(data_)); }
   Buffer(const Buffer&) = delete;
   int* data() const { return data_; }
+  // By a stream of its own.
+  void fill(int value) const {
+    const std::vector<int> values(count_, value);
+    DeviceStream stream = nullptr;
+    must(device_.create_stream(&stream));
+    must(device_.copy(stream, data_, values.data(), count_ * sizeof(int)));
+    must(device_.wait_stream(stream));
+    must(device_.destroy_stream(stream));
+  }
   std::vector<int> values() const {
     std::vector<int> values(count_);
     must(device_.copy(nullptr, values.data(), data_, count_ * sizeof(int)));
@@ -110,6 +120,9 @@ tuttiResult_t await_failure(tuttiComm_t comm) {
   return state_of(comm);
 }
 
+// A call on no stream takes its turn: when it ends, the calls before it have.
+tuttiResult_t await_end(tuttiComm_t comm) { return tuttiBarrier(comm, nullptr); }
+
 // A communicator of its own, small and large sums. (Memory is had and given back while no call runs: on a device that ranks
 // share, giving it back may wait for others' calls.)
 void expect_usable(int ranks, bool named) {
@@ -151,6 +164,28 @@ TEST(AnyDeviceProcesses, TellOfAKilledPeerAndGoOn) {
   EXPECT_TRUE(WIFSIGNALED(processes.wait(1)));
 }
 
+TEST(AnyDeviceProcesses, EndACallThatAStreamHasNotComeTo) {
+  RanksOptions two;
+  two.timeout_ms = 60'000;
+  two.device = [](int rank) { return device_of(rank).number(); };
+  test::run_processes(2, two, [](int rank, tuttiComm_t comm) {
+    Flag held;
+    const OnStream stream(device_of(rank));
+    const Buffer buffer(device_of(rank), 300'000, rank);
+    EXPECT_EQ(all_reduce(buffer, 300'000, comm, stream), tuttiSuccess);
+    if (rank == 1) must(device_of(rank).wait_flag(stream.get(), held.word(), 1));
+    must(tuttiAllReduce(buffer.data(), buffer.data(), 300'000, tuttiInt32, tuttiSum, comm, stream));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    const auto aborted_at = std::chrono::steady_clock::now();
+    if (rank == 0) must(tuttiCommAbort(comm));
+    EXPECT_EQ(await_end(comm), tuttiAborted);
+    EXPECT_LT(std::chrono::steady_clock::now() - aborted_at, std::chrono::seconds(5));
+    held.set();
+    stream.wait();
+    EXPECT_EQ(buffer.values(), std::vector<int>(300'000, 1)) << "as the first call left it";
+  });
+}
+
 // --- Threads: by peers (true) and by way of the host (false).
 
 class AnyDevice : public ::testing::TestWithParam<bool> {
@@ -189,28 +224,130 @@ TEST_P(AnyDevice, TwoStreamsOfTwoCommunicatorsUnderStress) {
   });
 }
 
-// One rank's stream is held up, so that others' kernels, where they wait for it inside, wait. As long as it is, nobody can
-// know that its device will not reach their buffers: they wait for that too, up to their timeout.
-TEST_P(AnyDevice, AnAbortEndsKernelsThatWaitAndFreesTheStreams) {
+// A call ends on all ranks although one's stream has not come to it; others' kernels, where they wait for that one inside, end
+// too. When that stream goes on, nothing touches the buffers, which are their callers' again.
+TEST_P(AnyDevice, AnAbortEndsACallThatAStreamHasNotComeTo) {
   for (const size_t count : {size_t{1000}, size_t{300'000}}) {
     Flag held;
-    std::atomic<int> through{0};
-    std::barrier<> all_begun(3);
-    test::run_threads(3, options(GetParam(), 2000), [&](int rank, tuttiComm_t comm) {
+    std::barrier<> all_ranks(3);
+    test::run_threads(3, options(GetParam(), 60'000), [&](int rank, tuttiComm_t comm) {
       Device& device = device_of(rank);
       const OnStream stream(device);
       const Buffer buffer(device, count, rank);
       EXPECT_EQ(all_reduce(buffer, count, comm, stream), tuttiSuccess);
-      all_begun.arrive_and_wait();
+      all_ranks.arrive_and_wait();
       if (rank == 2) must(device.wait_flag(stream.get(), held.word(), 1));
       must(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, tuttiMax, comm, stream));
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const auto aborted_at = std::chrono::steady_clock::now();
       if (rank == 0) must(tuttiCommAbort(comm));
-      EXPECT_EQ(await_failure(comm), tuttiAborted) << tuttiGetLastError(comm);
+      EXPECT_EQ(await_end(comm), tuttiAborted) << tuttiGetLastError(comm);
+      EXPECT_LT(std::chrono::steady_clock::now() - aborted_at, std::chrono::seconds(5));
       if (rank != 2) stream.wait();  // it goes on, whatever rank 2's stream does
-      if (++through == 3) held.set();
+      buffer.fill(-7);
+      all_ranks.arrive_and_wait();
+      if (rank == 0) held.set();
       stream.wait();
-      EXPECT_EQ(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, tuttiMax, comm, stream), tuttiAborted);
+      { const Buffer after(device, 1, 0); }  // gives memory back, which waits for all that the device does
+      all_ranks.arrive_and_wait();
+      EXPECT_EQ(buffer.values(), std::vector<int>(count, -7));
+    });
+  }
+}
+
+// Whatever the call, also without a stream, where what is on the device's default stream is waited for.
+TEST_P(AnyDevice, AnAbortEndsCallsOfAnyKindThatAStreamHasNotComeTo) {
+  constexpr size_t count = 1000;
+  std::vector<int> of_host(2 * count, 1);
+  const std::vector<size_t> counts = {count - 1, count};
+  struct Buffers {
+    int *in, *out;
+    tuttiComm_t comm;
+    tuttiStream_t stream;
+    int rank;
+  };
+  const std::vector<std::function<tuttiResult_t(const Buffers&)>> calls = {
+      [&](const Buffers& b) { return tuttiBroadcast(b.in, b.out, count, tuttiInt32, 1, b.comm, b.stream); },
+      [&](const Buffers& b) { return tuttiAllGather(b.in, b.out, count, tuttiInt32, b.comm, b.stream); },
+      [&](const Buffers& b) {
+        return tuttiAllReduce(of_host.data() + b.rank * int(count), of_host.data() + b.rank * int(count), count, tuttiInt32,
+                              tuttiMax, b.comm, b.stream);
+      },
+      [&](const Buffers& b) {
+        return tuttiAllGatherV(b.in, counts[size_t(b.rank)], b.out, counts.data(), nullptr, tuttiInt32, b.comm, b.stream);
+      },
+      [&](const Buffers& b) {
+        return tuttiSendRecv(b.in, count, 1 - b.rank, b.out, count, 1 - b.rank, tuttiInt32, b.comm, b.stream);
+      },
+      [&](const Buffers& b) {  // a copy of the rank's own
+        must(tuttiGroupStart());
+        EXPECT_EQ(tuttiSend(b.in, count, tuttiInt32, b.rank, b.comm, b.stream), tuttiSuccess);
+        EXPECT_EQ(tuttiRecv(b.out, count, tuttiInt32, b.rank, b.comm, b.stream), tuttiSuccess);
+        return tuttiGroupEnd();
+      },
+      [&](const Buffers& b) {
+        tuttiPrepared_t prepared = nullptr;
+        must(tuttiPrepareStart());
+        EXPECT_EQ(tuttiAllReduce(b.in, b.out, count, tuttiInt32, tuttiMax, b.comm, nullptr), tuttiSuccess);
+        must(tuttiPrepareEnd(&prepared));
+        const tuttiResult_t result = tuttiPreparedStart(prepared, b.stream);
+        must(tuttiPreparedDestroy(prepared));
+        return result;
+      },
+  };
+  for (const auto& call : calls)
+    for (const bool on_stream : {true, false}) {
+      SCOPED_TRACE(std::to_string(&call - calls.data()) + (on_stream ? " on a stream" : " on none"));
+      Flag held;
+      std::barrier<> both(2);
+      test::run_threads(2, options(GetParam(), 60'000), [&](int rank, tuttiComm_t comm) {
+        Device& device = device_of(rank);
+        const OnStream stream(device);
+        const Buffer in(device, count, rank), out(device, 2 * count, -3);
+        both.arrive_and_wait();
+        must(device.wait_flag(on_stream ? stream.get() : nullptr, held.word(), 1));
+        std::jthread aborts;
+        if (rank == 1) aborts = std::jthread([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          must(tuttiCommAbort(comm));
+        });
+        const auto begun_at = std::chrono::steady_clock::now();
+        const tuttiResult_t result = call({in.data(), out.data(), comm, on_stream ? tuttiStream_t(stream) : nullptr, rank});
+        if (on_stream || result != tuttiSuccess) {  // buffers of the host and no stream wait for nothing
+          EXPECT_EQ(result, on_stream ? tuttiSuccess : tuttiAborted);
+          EXPECT_EQ(await_end(comm), tuttiAborted);
+        }
+        EXPECT_LT(std::chrono::steady_clock::now() - begun_at, std::chrono::seconds(5));
+        both.arrive_and_wait();
+        held.set();
+        stream.wait();
+        EXPECT_EQ(out.values(), std::vector<int>(2 * count, -3));  // after the default stream too
+      });
+    }
+}
+
+// So does the timeout. Buffers of the host too wait for a stream of the device.
+TEST_P(AnyDevice, ACallThatAStreamNeverComesToEndsAtItsDeadline) {
+  for (const bool of_host : {false, true}) {
+    Flag held;
+    std::barrier<> both(2);
+    test::run_threads(2, options(GetParam(), 300), [&](int rank, tuttiComm_t comm) {
+      Device& device = device_of(rank);
+      const OnStream stream(device);
+      const Buffer on_device(device, 1000, rank);
+      std::vector<int> here(1000, rank);
+      must(device.wait_flag(stream.get(), held.word(), 1));
+      int* const buffer = of_host ? here.data() : on_device.data();
+      must(tuttiAllReduce(buffer, buffer, 1000, tuttiInt32, tuttiMax, comm, stream));
+      EXPECT_EQ(await_end(comm), tuttiTimeout);
+      const std::string sentence = tuttiGetLastError(comm);
+      EXPECT_NE(sentence.find("all_reduce"), std::string::npos) << sentence;
+      EXPECT_NE(sentence.find(!of_host && GetParam() ? "for its own device" : "for what is before it on its device's stream"),
+                std::string::npos) << sentence;
+      both.arrive_and_wait();
+      held.set();
+      stream.wait();
+      EXPECT_EQ(of_host ? here : on_device.values(), std::vector<int>(1000, rank));
     });
   }
 }
