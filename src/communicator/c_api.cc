@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "communicator/arguments.h"
+#include "communicator/device_calls.h"
 #include "communicator/group.h"
 #include "communicator/launcher.h"
 #include "device/platform.h"
@@ -81,15 +82,7 @@ CallStream call_stream(tuttiStream_t stream) {
   if (stream == nullptr) return {};
   Platform* const platform = process_platform();
   if (platform == nullptr || streams().has(stream)) return {&stream_of(stream), nullptr, -1};
-  const auto device_stream = reinterpret_cast<DeviceStream>(stream);
-  Platform::StreamInfo info;
-  const Outcome outcome = platform->describe_stream(device_stream, &info);
-  if (!outcome.ok())
-    throw Error(outcome.code, fmt::format("stream {} is not a live stream: {}", fmt::ptr(stream), outcome.sentence));
-  if (info.capturing)
-    throw Error(Code::unsupported, fmt::format("stream {} is being captured into a graph, but the host takes part in every "
-                                               "call, and a graph runs without it", fmt::ptr(stream)));
-  return {nullptr, device_stream, info.device};
+  return device_call_stream(reinterpret_cast<DeviceStream>(stream));
 }
 
 void join_now(const std::vector<GroupJoin>& joins) {

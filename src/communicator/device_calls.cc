@@ -123,6 +123,17 @@ DeviceSide& device_side_for(Communicator& communicator, const CallStream& stream
   return side;
 }
 
+CallStream device_call_stream(DeviceStream stream) {
+  Platform::StreamInfo info;
+  const Outcome outcome = process_platform()->describe_stream(stream, &info);
+  if (!outcome.ok())
+    throw Error(outcome.code, fmt::format("stream {} is not a live stream: {}", fmt::ptr(stream), outcome.sentence));
+  if (info.capturing)
+    throw Error(Code::unsupported, fmt::format("stream {} is being captured into a graph, but the host takes part in every "
+                                               "call, and a graph runs without it", fmt::ptr(stream)));
+  return {nullptr, stream, info.device};
+}
+
 void check_of_host(const char* name, const void* buffer) {
   const Platform* const platform = process_platform();
   if (platform == nullptr || buffer == nullptr) return;
@@ -153,6 +164,7 @@ void place(Request& request, Communicator& communicator, const CallStream& strea
 
 void enter(Request& request, Communicator& communicator, const CallStream& stream) {
   if (stream.host != nullptr || (!stream.is_device() && !request.on_device)) return;
+  if (request.on_device) communicator.device_side()->device()->prepare(request.call.type, request.call.op);
   request.entry = communicator.device_side()->enter(stream.device);
 }
 

@@ -10,6 +10,10 @@ namespace tutti {
 // that was freed, or ends before the buffer does; in no memory at all.
 void place(Request& request, Communicator& communicator, const CallStream& stream);
 
+// A caller's stream of a device. Throws Error(invalid_argument) where it is none, Error(unsupported) where it is captured into a
+// graph. To be asked before anything is done with the stream, which could spoil the capture.
+CallStream device_call_stream(DeviceStream stream);
+
 // Throws Error(unsupported) where the buffer lies on a device: windows are of host memory.
 void check_of_host(const char* name, const void* buffer);
 

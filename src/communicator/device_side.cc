@@ -80,13 +80,13 @@ void DeviceSide::bind(int number) {
                 fmt::format("it is of device {}, but this communicator uses device {}", number, device_->number()));
   }
   Device& device = platform_.device(number);
+  check(device.create_stream(&making_, true));  // first of all: so what is of all devices is had in this one's context
+  check(device.create_event(false, &made_));
   uint32_t* const flag = DeviceFlags::of_process().take(platform_);
   flag_base_ = std::atomic_ref<uint32_t>(*flag).load(std::memory_order_relaxed);
   flag_.store(flag, std::memory_order_release);
   device_ = &device;
   events_ = std::make_shared<EventPool>(device);
-  check(device.create_stream(&making_));
-  check(device.create_event(false, &made_));
   register_slots();
 }
 
@@ -127,7 +127,7 @@ void DeviceSide::begin(const EntryEvent* entry) {
 DeviceLane DeviceSide::make_lane() {
   DeviceLane lane;
   try {
-    check(device_->create_stream(&lane.stream));
+    check(device_->create_stream(&lane.stream, true));
     check(device_->create_event(false, &lane.event));
     void* aside = nullptr;
     check(device_->allocate(DeviceLane::places_max * message_bytes_, &aside));
@@ -208,7 +208,7 @@ std::shared_ptr<const DeviceSide::File> DeviceSide::make_file(const Location& lo
   file->region.fetch = [](void* device, std::byte* to, const std::byte* from, size_t bytes) noexcept {
     Device& from_device = *static_cast<Device*>(device);
     DeviceStream stream = nullptr;
-    if (!from_device.create_stream(&stream).ok()) return false;
+    if (!from_device.create_stream(&stream, true).ok()) return false;
     const bool copied = from_device.copy(stream, to, from, bytes).ok() && from_device.wait_stream(stream).ok();
     from_device.destroy_stream(stream);
     return copied;

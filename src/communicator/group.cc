@@ -52,6 +52,7 @@ struct GroupJob {
   // On the calling thread, before it is run anywhere. Throws Error, and then it is not to be run.
   void enter() {
     if (calls.empty()) return;
+    if (stream.is_device()) (void)device_call_stream(stream.device);  // also now, at the group's end
     for (GroupCall& call : calls) tutti::enter(call.request, *call.communicator, stream);
   }
   Stream& queue() const { return stream.is_device() ? calls[0].communicator->device_side()->worker() : *stream.host; }

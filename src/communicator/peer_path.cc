@@ -101,7 +101,7 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
       events_number_(PeerEvents::publish(events_)),
       peer_events_(cards_.size()),
       linked_plans_(size_) {
-  check(device_.create_stream(&stream_));
+  check(device_.create_stream(&stream_, true));
   check(device_.create_event(false, &last_));
   if (!one_process_) return;
   std::map<int, int> ranks_on;
@@ -296,14 +296,14 @@ void PeerPath::leave_peers() noexcept {
 // Memory that cannot be exported sends the call the common way.
 BufferCard PeerPath::own_card() {
   BufferCard card;
-  card.on_device = call_.on_device;
+  card.on_device = call_.on_device && (!one_process_ || one_device_ || (is_for_peers(call_.input) && is_for_peers(call_.output)));
   card.in_place = call_.in_place;
   card.input = number_of(call_.input);
   card.output = number_of(call_.output);
   card.events = events_number_;
   card.group = group_number_;
   card.workspace = number_of(workspace_);
-  if (rank_ == 0 && workspace_ != nullptr && call_.on_device) {
+  if (rank_ == 0 && workspace_ != nullptr && card.on_device) {
     room_ = MeetingRoom::reserve(side_.platform(), devices_);
     card.has_room = room_ != nullptr;
   }
@@ -311,6 +311,11 @@ BufferCard PeerPath::own_card() {
   card.exported = (call_.input == nullptr || device_.export_memory(call_.input, &card.input_memory).ok()) &&
                   (call_.output == nullptr || device_.export_memory(call_.output, &card.output_memory).ok());
   return card;
+}
+
+// (Of what is exported, exporting tells.)
+bool PeerPath::is_for_peers(const std::byte* buffer) const noexcept {
+  return buffer == nullptr || side_.platform().locate(buffer).for_peers;
 }
 
 bool PeerPath::all_reachable() const noexcept {

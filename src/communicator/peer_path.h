@@ -113,6 +113,7 @@ class PeerPath {
 
   Status step(const Progress& exchange);
   BufferCard own_card();
+  bool is_for_peers(const std::byte* buffer) const noexcept;
   bool all_reachable() const noexcept;
   void resolve();
   std::byte* imported(int rank, const ExportedMemory& memory);

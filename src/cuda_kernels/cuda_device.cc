@@ -42,6 +42,13 @@ Outcome CudaDevice::told(cudaError_t error, std::string_view what, Code code) no
   return cuda_outcome(error, fmt::format("{} on CUDA device {}", what, number_), code);
 }
 
+// The runtime's numbers of errors are the driver's.
+Outcome CudaDevice::told(CUresult error, std::string_view what) noexcept {
+  if (error == CUDA_SUCCESS) return {};
+  if (ends_device(static_cast<cudaError_t>(error))) lost_.store(true, std::memory_order_relaxed);
+  return driver_outcome(driver_, error, fmt::format("{} on CUDA device {}", what, number_));
+}
+
 // The primary one, which the runtime shares. Made when the device is first used, and kept.
 Outcome CudaDevice::context(CUcontext* context) noexcept {
   *context = context_.load(std::memory_order_acquire);  // pairs with the store below
@@ -53,14 +60,6 @@ Outcome CudaDevice::context(CUcontext* context) noexcept {
   if (error != CUDA_SUCCESS) return driver_outcome(driver_, error, fmt::format("making a context on CUDA device {}", number_));
   context_.store(*context, std::memory_order_release);
   return {};
-}
-
-template <class Body>
-Outcome CudaDevice::in_context(Body body) noexcept {
-  CUcontext mine = nullptr;
-  if (Outcome made = context(&mine); made.code != Code::success) return made;
-  const CudaContextScope scope(driver_, mine);
-  return body();
 }
 
 // --- Memory -----------------------------------------------------------------------------------------------------------
@@ -84,10 +83,15 @@ Outcome CudaDevice::free(void* pointer) noexcept {
 
 // --- Streams and events -----------------------------------------------------------------------------------------------
 
-Outcome CudaDevice::create_stream(DeviceStream* stream) noexcept {
+// Urgent: of the greatest priority. Streams share a few queues to the device (CUDA_DEVICE_MAX_CONNECTIONS), in which one
+// that waits holds up those behind it; those of another priority have others.
+Outcome CudaDevice::create_stream(DeviceStream* stream, bool urgent) noexcept {
   return in_context([&] {
+    int least = 0, greatest = 0;
+    if (cudaDeviceGetStreamPriorityRange(&least, &greatest) != cudaSuccess) cudaGetLastError();
     cudaStream_t made = nullptr;
-    Outcome outcome = told(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    Outcome outcome = told(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, urgent ? greatest : 0),
+                           "cudaStreamCreateWithPriority");
     *stream = reinterpret_cast<DeviceStream>(made);
     return outcome;
   });
@@ -116,7 +120,16 @@ Outcome CudaDevice::destroy_event(DeviceEvent event) noexcept {
 }
 
 Outcome CudaDevice::record_event(DeviceEvent event, DeviceStream stream) noexcept {
-  return in_context([&] { return told(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord"); });
+  return in_context([&]() -> Outcome {
+    // The default stream joins the order of others: asked for it, a capture of one of them only says so.
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (stream == nullptr && cudaStreamIsCapturing(nullptr, &status) == cudaErrorStreamCaptureImplicit) {
+      cudaGetLastError();
+      return {Code::unsupported, fmt::format("the default stream of CUDA device {} would get into the capture of another one "
+                                             "into a graph", number_)};
+    }
+    return told(cudaEventRecord(event_of(event), stream_of(stream)), "cudaEventRecord");
+  });
 }
 
 Outcome CudaDevice::wait_event(DeviceStream stream, DeviceEvent event) noexcept {
@@ -135,18 +148,16 @@ Outcome CudaDevice::query_event(DeviceEvent event) noexcept {
 // The stream itself waits, no kernel. A caller's stream that is being captured refuses that, and says so.
 Outcome CudaDevice::wait_flag(DeviceStream stream, const uint32_t* flag, uint32_t value) noexcept {
   return in_context([&] {
-    return driver_outcome(driver_, driver_.wait_value(stream_of(stream), reinterpret_cast<CUdeviceptr>(flag), value,
-                                                      CU_STREAM_WAIT_VALUE_GEQ),
-                          fmt::format("cuStreamWaitValue32 at {} on CUDA device {}", static_cast<const void*>(flag), number_));
+    return told(driver_.wait_value(stream_of(stream), reinterpret_cast<CUdeviceptr>(flag), value, CU_STREAM_WAIT_VALUE_GEQ),
+                fmt::format("cuStreamWaitValue32 at {}", static_cast<const void*>(flag)));
   });
 }
 
 // By default the driver writes it after all that the stream wrote before can be seen by the host.
 Outcome CudaDevice::write_flag(DeviceStream stream, uint32_t* flag, uint32_t value) noexcept {
   return in_context([&] {
-    return driver_outcome(driver_, driver_.write_value(stream_of(stream), reinterpret_cast<CUdeviceptr>(flag), value,
-                                                       CU_STREAM_WRITE_VALUE_DEFAULT),
-                          fmt::format("cuStreamWriteValue32 at {} on CUDA device {}", static_cast<void*>(flag), number_));
+    return told(driver_.write_value(stream_of(stream), reinterpret_cast<CUdeviceptr>(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                fmt::format("cuStreamWriteValue32 at {}", static_cast<void*>(flag)));
   });
 }
 
@@ -172,6 +183,35 @@ uint32_t CudaDevice::blocks_max(const KernelCall& call, KernelKind kind, const v
   const uint32_t found = uint32_t(std::max(each, 1)) * uint32_t(std::max(multiprocessors_, 1));
   known.store(found, std::memory_order_relaxed);
   return found;
+}
+
+// (Asking how many blocks find room loads a kernel.)
+void CudaDevice::load(const KernelCall& call, KernelKind kind, const Kernel& kernel) noexcept {
+  if (kernel.function != nullptr) (void)blocks_max(call, kind, kernel.function);
+}
+
+// CUDA loads a kernel when it is first asked for, and may then wait for all streams of the device.
+void CudaDevice::prepare(DataType type, ReduceOp op) noexcept {
+  std::atomic<bool>& prepared = prepared_[size_t(type) * reduce_op_count + size_t(op)];
+  if (prepared.load(std::memory_order_relaxed)) return;
+  const bool scales = op == ReduceOp::premulsum;
+  (void)in_context([&]() -> Outcome {
+    // Where the buffers and their sizes allow it, bits are joined as words, else as bytes.
+    for (const uintptr_t place : {uintptr_t{0}, uintptr_t{1}}) {
+      if (!defined(op, type)) break;
+      const KernelCall call = kernel_call(type, scales ? ReduceOp::sum : op, 4, place);
+      load(call, few_inputs, reduce_kernel(call, 2));
+      load(call, many_inputs, reduce_kernel(call, kernel_inputs_max));
+      load(call, linked, linked_kernel(call, false));
+      load(call, packets, linked_kernel(call, true));
+    }
+    const KernelCall bytes{DataType::uint8, ReduceOp::sum, 1};  // what is not joined is moved so
+    load(bytes, linked, linked_kernel(bytes, false));
+    load(bytes, packets, linked_kernel(bytes, true));
+    if (scales && defined(op, type)) load({scale_type(type), ReduceOp::prod, 0}, scaling, scale_kernel(scale_type(type)));
+    return {};
+  });
+  prepared.store(true, std::memory_order_relaxed);
 }
 
 Outcome CudaDevice::launch(DeviceStream stream, const Kernel& kernel, uint32_t blocks, void* arguments,
@@ -222,7 +262,6 @@ Outcome CudaDevice::run_linked(DeviceStream stream, const LinkedCall& c) noexcep
   if (kernel.function == nullptr)
     return {Code::unsupported, fmt::format("CUDA device {} has no kernel for {} of {}", number_, name(c.op), name(c.type))};
   return in_context([&]() -> Outcome {
-    // (Asking also loads the kernel, which a launch beside one that waits could not.)
     const uint32_t most = blocks_max(taken, of_packets ? packets : linked, kernel.function);
     const LinkedElements as{taken.type, taken.count};
     PacketArguments small{};

@@ -23,7 +23,7 @@ class CudaDevice final : public Device {
   Outcome allocate(size_t bytes, void** pointer) noexcept override;
   Outcome free(void* pointer) noexcept override;
 
-  Outcome create_stream(DeviceStream* stream) noexcept override;
+  Outcome create_stream(DeviceStream* stream, bool urgent) noexcept override;
   Outcome destroy_stream(DeviceStream stream) noexcept override;
   Outcome wait_stream(DeviceStream stream) noexcept override;
 
@@ -36,6 +36,7 @@ class CudaDevice final : public Device {
   Outcome wait_flag(DeviceStream stream, const uint32_t* flag, uint32_t value) noexcept override;
   Outcome write_flag(DeviceStream stream, uint32_t* flag, uint32_t value) noexcept override;
 
+  void prepare(DataType type, ReduceOp op) noexcept override;
   Outcome copy(DeviceStream stream, void* to, const void* from, size_t bytes) noexcept override;
   Outcome reduce(DeviceStream stream, const DeviceReduction& reduction) noexcept override;
   Outcome scale(DeviceStream stream, DataType type, const void* scalar, const void* input, void* output,
@@ -50,15 +51,26 @@ class CudaDevice final : public Device {
   Outcome import_event(const ExportedEvent& exported, DeviceEvent* event) noexcept override;
 
   Outcome enable_peer_access(int peer) noexcept;
+  bool has_context() const noexcept { return context_.load(std::memory_order_acquire) != nullptr; }
+
+  // Runs what calls CUDA for this device, an Outcome().
+  template <class Body>
+  Outcome in_context(Body body) noexcept {
+    CUcontext mine = nullptr;
+    if (Outcome made = context(&mine); made.code != Code::success) return made;
+    const CudaContextScope scope(driver_, mine);
+    if (scope.error() != CUDA_SUCCESS) return told(scope.error(), "entering the context");
+    return body();
+  }
 
  private:
   // Blocks that fill the device with one of the kernels, by type, operator and kind; 0: not asked yet.
   enum KernelKind { few_inputs, many_inputs, scaling, linked, packets, kernel_kinds };
   using BlockCounts = std::array<std::atomic<uint32_t>, data_type_count * reduce_op_count * kernel_kinds>;
 
-  template <class Body>
-  Outcome in_context(Body body) noexcept;
   Outcome told(cudaError_t error, std::string_view what, Code code = Code::device_error) noexcept;
+  Outcome told(CUresult error, std::string_view what) noexcept;
+  void load(const KernelCall& call, KernelKind kind, const Kernel& kernel) noexcept;
   Outcome context(CUcontext* context) noexcept;
   uint32_t blocks_max(const KernelCall& call, KernelKind kind, const void* function) noexcept;
   Outcome launch(DeviceStream stream, const Kernel& kernel, uint32_t blocks, void* arguments, const char* what) noexcept;
@@ -71,6 +83,7 @@ class CudaDevice final : public Device {
   std::mutex mutex_;  // of making the context
   std::atomic<CUcontext> context_{nullptr};
   BlockCounts block_counts_{};
+  std::array<std::atomic<bool>, data_type_count * reduce_op_count> prepared_{};
 };
 
 }  // namespace tutti

@@ -37,21 +37,28 @@ Outcome driver_outcome(const CudaDriver& driver, CUresult error, std::string_vie
 // Whether nothing can be done on the device after this any more, in this process.
 bool ends_device(cudaError_t error) noexcept;
 
-// The context of a device is the calling thread's current one while this lives; then what was, be it none, is again.
+// The context of a device is the calling thread's current one while this lives; then what was, be it none, is again. And
+// what the thread does meanwhile, though it may wait or allocate, is no matter for captures of others into graphs.
 class CudaContextScope {
  public:
   CudaContextScope(const CudaDriver& driver, CUcontext context) noexcept
-      : driver_(driver), error_(driver.push_context(context)) {}
-  ~CudaContextScope() {
-    CUcontext popped = nullptr;
-    if (error_ == CUDA_SUCCESS) driver_.pop_context(&popped);
+      : driver_(driver), error_(driver.push_context(context)) {
+    if (error_ == CUDA_SUCCESS && cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
   }
+  ~CudaContextScope() {
+    if (error_ != CUDA_SUCCESS) return;
+    if (cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
+    CUcontext popped = nullptr;
+    driver_.pop_context(&popped);
+  }
+  CUresult error() const noexcept { return error_; }
   CudaContextScope(const CudaContextScope&) = delete;
   CudaContextScope& operator=(const CudaContextScope&) = delete;
 
  private:
   const CudaDriver& driver_;
   CUresult error_;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the other one: the thread's own, while this lives
 };
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 // All GPUs of this process by CUDA's runtime, and the module's one function.
 #include "cuda_kernels/cuda_platform.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -38,7 +39,8 @@ int CudaPlatform::current_device() const noexcept {
 
 // One question to the driver. What it does not know is the host's.
 Location CudaPlatform::locate(const void* pointer) const noexcept {
-  unsigned kind = 0, managed = 0;
+  // exports: memory of cudaMalloc; what comes from pools and mappings has permissions of its own.
+  unsigned kind = 0, managed = 0, exports = 0;
   int device = -1;
   CUdeviceptr begin = 0, reachable = 0;
   size_t bytes = 0;
@@ -46,13 +48,13 @@ Location CudaPlatform::locate(const void* pointer) const noexcept {
   CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                 CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
-  void* answers[] = {&kind, &managed, &device, &begin, &bytes, &allocation, &reachable};
+                                 CU_POINTER_ATTRIBUTE_DEVICE_POINTER,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* answers[] = {&kind, &managed, &device, &begin, &bytes, &allocation, &reachable, &exports};
   const CUdeviceptr address = reinterpret_cast<CUdeviceptr>(pointer);
-  if (driver_.pointer_attributes(7, asked, answers, address) != CUDA_SUCCESS) return {};
+  if (driver_.pointer_attributes(8, asked, answers, address) != CUDA_SUCCESS) return {};
   if (managed != 0) return {MemoryKind::managed, device, nullptr, 0, 0};
   if (kind == CU_MEMORYTYPE_DEVICE)
-    return {MemoryKind::device, device, reinterpret_cast<const std::byte*>(begin), bytes, allocation};
+    return {MemoryKind::device, device, reinterpret_cast<const std::byte*>(begin), bytes, allocation, exports != 0};
   if (kind == CU_MEMORYTYPE_HOST && reachable == address) return {MemoryKind::registered, -1, nullptr, 0, 0};
   return {};
 }
@@ -60,10 +62,11 @@ Location CudaPlatform::locate(const void* pointer) const noexcept {
 Outcome CudaPlatform::describe_stream(DeviceStream stream, StreamInfo* info) noexcept {
   const cudaStream_t caller = reinterpret_cast<cudaStream_t>(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  // The default stream cannot be captured; asked while another thread captures, it says that it is in the way.
+  // The default stream cannot be captured; asked while one is that it orders itself with, it says that it would get into it.
   const cudaError_t error = cudaStreamIsCapturing(caller, &status);
   if (error == cudaErrorStreamCaptureImplicit) {
     cudaGetLastError();
+    status = cudaStreamCaptureStatusActive;
   } else if (error != cudaSuccess) {
     return cuda_outcome(error, fmt::format("cudaStreamIsCapturing of stream {}", static_cast<void*>(stream)),
                         Code::invalid_argument);
@@ -107,25 +110,37 @@ bool CudaPlatform::links(DataType type, ReduceOp op) const noexcept {
   return supports(type, op) && op != ReduceOp::premulsum && linked_kernel(kernel_call(type, op, 1, 0), false).function != nullptr;
 }
 
+// What is of all devices is done in the context of one that is in use: otherwise a process would make one, and use memory,
+// on a device that it has no business with.
+CudaDevice& CudaPlatform::device_in_use() noexcept {
+  const auto found = std::find_if(devices_.begin(), devices_.end(), [](const auto& device) { return device->has_context(); });
+  return found != devices_.end() ? **found : *devices_[size_t(current_device())];
+}
+
 Outcome CudaPlatform::allocate_host(size_t bytes, void** pointer) noexcept {
-  const cudaError_t error = cudaHostAlloc(pointer, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
-  if (error != cudaSuccess) return cuda_outcome(error, fmt::format("cudaHostAlloc of {} bytes", bytes));
-  std::memset(*pointer, 0, bytes);
-  return {};
+  return device_in_use().in_context([&]() -> Outcome {
+    const cudaError_t error = cudaHostAlloc(pointer, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error != cudaSuccess) return cuda_outcome(error, fmt::format("cudaHostAlloc of {} bytes", bytes));
+    std::memset(*pointer, 0, bytes);
+    return {};
+  });
 }
 
 Outcome CudaPlatform::free_host(void* pointer) noexcept {
-  return cuda_outcome(cudaFreeHost(pointer), fmt::format("cudaFreeHost of {}", pointer));
+  return device_in_use().in_context([&] { return cuda_outcome(cudaFreeHost(pointer), fmt::format("cudaFreeHost of {}", pointer)); });
 }
 
 Outcome CudaPlatform::register_host(void* pointer, size_t bytes) noexcept {
-  const cudaError_t error = cudaHostRegister(pointer, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-  return cuda_outcome(error, fmt::format("cudaHostRegister of {} bytes at {}", bytes, pointer),
-                      error == cudaErrorHostMemoryAlreadyRegistered ? Code::invalid_usage : Code::device_error);
+  return device_in_use().in_context([&] {
+    const cudaError_t error = cudaHostRegister(pointer, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    return cuda_outcome(error, fmt::format("cudaHostRegister of {} bytes at {}", bytes, pointer),
+                        error == cudaErrorHostMemoryAlreadyRegistered ? Code::invalid_usage : Code::device_error);
+  });
 }
 
 Outcome CudaPlatform::unregister_host(void* pointer) noexcept {
-  return cuda_outcome(cudaHostUnregister(pointer), fmt::format("cudaHostUnregister of {}", pointer));
+  return device_in_use().in_context(
+      [&] { return cuda_outcome(cudaHostUnregister(pointer), fmt::format("cudaHostUnregister of {}", pointer)); });
 }
 
 namespace {

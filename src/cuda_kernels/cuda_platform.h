@@ -33,6 +33,8 @@ class CudaPlatform final : public Platform {
   Outcome unregister_host(void* pointer) noexcept override;
 
  private:
+  CudaDevice& device_in_use() noexcept;
+
   CudaDriver driver_;
   std::vector<std::unique_ptr<CudaDevice>> devices_;
   std::vector<bool> access_;  // [device * count() + peer]

@@ -44,6 +44,7 @@ struct Location {
   const std::byte* base = nullptr;  // device only: of the allocation
   size_t bytes = 0;         // device only: of the allocation
   uint64_t allocation = 0;  // device only: another number for every allocation of this process
+  bool for_peers = true;    // device only: peers that have access to the device reach it (not memory of a pool, say)
 };
 
 struct DeviceInfo {
@@ -113,8 +114,9 @@ class Device {
   // May wait for all that the device does (as cudaFree), so it is never called while a call runs. Null does nothing.
   virtual Outcome free(void* pointer) noexcept = 0;
 
-  // A stream that orders itself with no other. Destroying one lets what is on it end.
-  virtual Outcome create_stream(DeviceStream* stream) noexcept = 0;
+  // A stream that orders itself with no other. `urgent`: what is on it goes first where not all can, and does not queue
+  // behind streams that wait and are not. Destroying one lets what is on it end.
+  virtual Outcome create_stream(DeviceStream* stream, bool urgent = false) noexcept = 0;
   virtual Outcome destroy_stream(DeviceStream stream) noexcept = 0;
   // Blocks until everything on it is done. Null: the device's default stream.
   virtual Outcome wait_stream(DeviceStream stream) noexcept = 0;
@@ -122,7 +124,8 @@ class Device {
   // An event; `shared`: that export_event may be asked for. An event that was never recorded counts as done.
   virtual Outcome create_event(bool shared, DeviceEvent* event) noexcept = 0;
   virtual Outcome destroy_event(DeviceEvent event) noexcept = 0;
-  // The event stands for all that is on the stream now. The stream may be null: the default stream.
+  // The event stands for all that is on the stream now. The stream may be null: the default stream. Errors: unsupported (the
+  // default stream, while another one that it orders itself with is captured into a graph; the capture goes on).
   virtual Outcome record_event(DeviceEvent event, DeviceStream stream) noexcept = 0;
   // Later work on the stream waits for the event as it was last recorded before this call, by any device or process.
   virtual Outcome wait_event(DeviceStream stream, DeviceEvent event) noexcept = 0;
@@ -135,6 +138,10 @@ class Device {
   virtual Outcome wait_flag(DeviceStream stream, const uint32_t* flag, uint32_t value) noexcept = 0;
   // *flag = value, once all before it on the stream is done and visible to the host.
   virtual Outcome write_flag(DeviceStream stream, uint32_t* flag, uint32_t value) noexcept = 0;
+
+  // Loads what calls of this type and operator launch, once. Loading may wait for all that the device has to do, so this
+  // comes before a stream is made to wait for such a call.
+  virtual void prepare(DataType, ReduceOp) noexcept {}
 
   // Between any two addresses of this process: device, peer (with access or without), imported, managed, registered, or
   // any host memory (then it may block until the memory is read or written).
@@ -184,7 +191,8 @@ class Platform {
 
   // Where an address lies. Cheap: it is asked for every buffer of every call.
   virtual Location locate(const void* pointer) const noexcept = 0;
-  // The device of a caller's own stream, and whether it is being captured into a graph. Errors: invalid_argument (no
+  // The device of a caller's own stream, and whether it is being captured into a graph, or would get into the way of a
+  // capture. Asking does no harm to a capture, as all functions here on other streams do none. Errors: invalid_argument (no
   // stream, where that can be known).
   struct StreamInfo {
     int device = -1;
@@ -212,7 +220,7 @@ class Platform {
 // --- The module: a shared library with one C function, looked up by device_module_name.
 
 // Changes whenever this header does: a module of another build is refused.
-inline constexpr uint32_t device_interface_version = 4;
+inline constexpr uint32_t device_interface_version = 5;
 inline constexpr const char* device_module_name = "tutti_device_module";
 
 struct DeviceModule {

@@ -98,7 +98,7 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
     });
   }
 
-  Outcome create_stream(DeviceStream* stream) noexcept override {
+  Outcome create_stream(DeviceStream* stream, bool) noexcept override {
     return guarded([&] {
       raise(fate_.outcome());
       std::shared_ptr<SimulatedStream> made = make_stream();
@@ -142,6 +142,8 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
       check_event(event);
       const EventCell cell = cell_of(event);
       if (cell->imported()) throw Error(Code::invalid_argument, "event is another process's, and cannot be recorded here");
+      if (stream == nullptr && platform_.is_capturing(nullptr))
+        throw Error(Code::unsupported, "the default stream would get into the capture of another one into a graph");
       stream_at(stream).enqueue([cell, number = cell->record()] {
         cell->complete(number);
         return std::string();
@@ -405,6 +407,11 @@ Outcome SimulatedPlatform::describe_stream(DeviceStream stream, StreamInfo* info
     info->device = reinterpret_cast<SimulatedStream*>(stream)->device();
     info->capturing = capturing_.contains(stream);
   });
+}
+
+bool SimulatedPlatform::is_capturing(DeviceStream stream) const {
+  const std::lock_guard lock(mutex_);
+  return capturing_.contains(stream);
 }
 
 void SimulatedPlatform::set_capturing(DeviceStream stream, bool capturing) {

@@ -59,7 +59,9 @@ class SimulatedPlatform final : public Platform {
   // --- For tests.
   void set_current_device(int number) noexcept { current_.store(number, std::memory_order_relaxed); }
   void* allocate_managed(int device, size_t bytes) { return memory_.allocate_managed(device, bytes); }
-  // As if the stream were being captured into a graph.
+  // That only its device may touch, as that of a pool.
+  void* allocate_apart(int device, size_t bytes) { return memory_.allocate(device, bytes, options_.memory_bytes, false); }
+  // As if the stream were being captured into a graph. Null: some stream that the default stream orders itself with.
   void set_capturing(DeviceStream stream, bool capturing);
   SimulatedFaults& faults(int device) noexcept;
   void lose(int device, const std::string& why) noexcept;
@@ -76,6 +78,7 @@ class SimulatedPlatform final : public Platform {
   friend class SimulatedDevice;
   void add(SimulatedStream* stream);
   bool remove(DeviceStream stream);
+  bool is_capturing(DeviceStream stream) const;
 
   const SimulatedOptions options_;
   SimulatedMemory memory_;

@@ -59,7 +59,7 @@ const SimulatedMemory::Blocks::value_type* SimulatedMemory::find(const void* poi
   return address - found.first < std::max<size_t>(1, found.second.bytes) ? &found : nullptr;
 }
 
-void* SimulatedMemory::allocate(int device, size_t bytes, size_t limit) {
+void* SimulatedMemory::allocate(int device, size_t bytes, size_t limit, bool for_peers) {
   const std::unique_lock lock(mutex_);
   size_t in_use = 0;
   for (const auto& [address, block] : blocks_)
@@ -70,6 +70,7 @@ void* SimulatedMemory::allocate(int device, size_t bytes, size_t limit) {
   Block block;
   block.device = device;
   block.bytes = bytes;
+  block.for_peers = for_peers;
   const std::string what = fmt::format("memory of simulated device {}", device);
   block.file = make_memory_file("tutti-device", std::max<size_t>(1, whole_pages(bytes)), what);
   block.shadow = Mapping(block.file.get(), 0, std::max<size_t>(1, whole_pages(bytes)), what);
@@ -163,7 +164,8 @@ Location SimulatedMemory::locate(const void* pointer) const {
     case State::allocated:
     case State::imported: break;
   }
-  return {MemoryKind::device, block.device, reinterpret_cast<const std::byte*>(found->first), block.bytes, block.number};
+  return {MemoryKind::device, block.device, reinterpret_cast<const std::byte*>(found->first), block.bytes, block.number,
+          block.for_peers};
 }
 
 std::byte* SimulatedMemory::reach(const char* what, int device, const void* pointer, size_t bytes, uint64_t peers,
@@ -182,7 +184,8 @@ std::byte* SimulatedMemory::reach(const char* what, int device, const void* poin
   if (bytes > block.bytes - offset)
     refuse(fmt::format("{} {} and the next {} bytes end beyond their allocation of {} bytes", what, pointer, bytes,
                        block.bytes));
-  if (block.state == State::allocated && block.device != device && (peers >> block.device & 1) == 0)
+  const bool for_peers = block.for_peers && (peers >> block.device & 1) != 0;
+  if (block.state == State::allocated && block.device != device && !for_peers && !any_host)
     refuse(fmt::format("{} {} lies on simulated device {}, to which device {} has no access", what, pointer, block.device,
                        device));
   if (block.shadow.valid()) return block.shadow.data() + offset;
@@ -194,6 +197,7 @@ ExportedMemory SimulatedMemory::export_memory(int device, const void* pointer) c
   const auto* const found = find(pointer);
   if (found == nullptr || found->second.state != State::allocated || found->second.device != device)
     refuse(fmt::format("{} lies in no allocation of simulated device {}", pointer, device));
+  if (!found->second.for_peers) throw Error(Code::unsupported, fmt::format("memory at {} cannot be exported", pointer));
   ExportedMemory exported;
   exported.offset = reinterpret_cast<uintptr_t>(pointer) - found->first;
   exported.bytes = found->second.bytes;

@@ -26,8 +26,8 @@ class SimulatedMemory {
  public:
   SimulatedMemory();
 
-  // Of a device, whose allocations of this process together stay below `limit`.
-  void* allocate(int device, size_t bytes, size_t limit);
+  // Of a device, whose allocations of this process together stay below `limit`. Not for_peers: only it may touch it.
+  void* allocate(int device, size_t bytes, size_t limit, bool for_peers = true);
   // Memory that both sides may touch.
   void* allocate_managed(int device, size_t bytes);
   void free(int device, void* pointer);
@@ -57,6 +57,7 @@ class SimulatedMemory {
     State state = State::allocated;
     int device = -1;
     size_t bytes = 0;
+    bool for_peers = true;
     uint64_t number = 0;
     Fd file;
     Mapping shadow;  // of the device's threads; empty where the address itself will do

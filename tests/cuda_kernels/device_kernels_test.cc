@@ -199,6 +199,7 @@ TEST(DeviceStreams, AreOrderedByEventsAndFlags) {
   void* flags = nullptr;
   must(platform().allocate_host(4096, &flags));
   auto* const flag = static_cast<uint32_t*>(flags);
+  device.prepare(DataType::int32, ReduceOp::sum);  // loaded beside a stream that waits, the kernel might wait for it
   must(device.wait_flag(streams[0], flag, 5));
   for (int turn = 0; turn < 1000; ++turn) {
     const int i = turn % 2;
