@@ -50,7 +50,7 @@ void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; 
 
 class DeviceCollectives : public ::testing::TestWithParam<Setting> {
  protected:
-  static void SetUpTestSuite() { test::simulated(); }
+  static void SetUpTestSuite() { test::any_device(0); }
   using RankBody = std::function<void(int rank, tuttiComm_t comm, OnDevice* elsewhere)>;
   // direct: that the calls are of those that reach into peers' memory where they can.
   void run(int n, const RankBody& body, bool direct = true) const {

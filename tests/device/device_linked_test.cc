@@ -206,6 +206,29 @@ TEST_F(DeviceMeeting, AnAllReduceIsOneLaunchOfEachDevice) {
       });
 }
 
+// What no peer may touch goes by way of the host, be it one rank's alone; the next call goes directly again.
+TEST_F(DeviceMeeting, MemoryThatIsNotForPeersGoesByTheHost) {
+  for (const bool of_one : {true, false})
+    test::run_threads(3, spread(), [&](int rank, tuttiComm_t comm) {
+      UserStream stream(rank);
+      Device& device = simulated().device(rank);
+      const std::vector<float> ones(50'000, 1.0f);
+      const DeviceBuffer plain(rank, ones);
+      auto* const apart = static_cast<std::byte*>(simulated().allocate_apart(rank, plain.bytes()));
+      must(device.copy(stream.get(), apart, ones.data(), plain.bytes()));
+      for (int i = 0; i < 2; ++i) {
+        std::byte* const buffer = i == 0 && (rank == 1 || !of_one) ? apart : plain.data();
+        must(tuttiAllReduce(buffer, buffer, 50'000, tuttiFloat32, tuttiSum, comm, stream));
+        std::vector<float> sums(50'000);
+        must(device.copy(stream.get(), sums.data(), buffer, plain.bytes()));
+        stream.wait();
+        EXPECT_EQ(sums, std::vector<float>(50'000, i == 1 && of_one ? 7.0f : 3.0f));  // two ranks add what they have, in place
+      }
+      EXPECT_EQ(communicator_of(comm).peer_path()->counts().direct, 1u);
+      must(device.free(apart));
+    });
+}
+
 // Where the marks of packets begin anew, one call does without them.
 TEST_F(DeviceMeeting, PacketsGoOnBeyondTheLastMark) {
   test::run_threads(3, spread(), [](int rank, tuttiComm_t comm) {

@@ -42,6 +42,30 @@ TEST(DeviceProcesses, ReachEachOthersMemoryOnOneDevice) {
       check_collectives(n, rank, comm, elsewhere);
       ASSERT_NE(communicator_of(comm).peer_path(), nullptr);
       EXPECT_GE(communicator_of(comm).peer_path()->counts().direct, 60);
+      EXPECT_EQ(communicator_of(comm).peer_path()->counts().launched, 0) << "a kernel may wait for another process";
+    });
+}
+
+// Two ranks of each of two processes, on one device and on two. Kernels of ranks of one process could meet, but some of the
+// ranks are another process's: so none does.
+TEST(DeviceProcesses, OfSeveralRanksEachHaveNoKernelThatWaits) {
+  for (const int devices : {1, 2})
+    test::run_processes(2, named(devices, "simulated:devices=3"), [devices](int process, tuttiComm_t outer) {
+      tuttiUniqueId id{};
+      if (process == 0) test::must(tuttiGetUniqueId(&id));
+      test::must(tuttiBroadcast(&id, &id, sizeof id, tuttiUint8, 0, outer, nullptr));
+      const RanksOptions inner = named(devices, "simulated:devices=3");
+      std::vector<std::jthread> ranks;
+      for (int rank = 2 * process; rank < 2 * process + 2; ++rank)
+        ranks.emplace_back([&, rank] {
+          test::join_and_run(4, id, rank, inner, [devices](int mine, tuttiComm_t comm) {
+            OnDevice elsewhere(mine % devices, On::device_stream);
+            check_collectives(4, mine, comm, elsewhere);
+            const PeerPath::Counts& counts = communicator_of(comm).peer_path()->counts();
+            EXPECT_GE(counts.direct, 60);
+            EXPECT_EQ(counts.launched + counts.one_launch + counts.blocks + counts.packets, 0);
+          });
+        });
     });
 }
 

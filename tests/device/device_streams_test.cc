@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -213,6 +214,75 @@ TEST_P(DeviceStreams, WrongBuffersAndStreamsAreNamed) {
     // Nothing of all this was final.
     must(tuttiAllReduce(here.data(), here.data(), 16, tuttiFloat32, tuttiSum, comm, stream));
     must(tuttiStreamSynchronize(stream));
+  });
+}
+
+// Whatever takes a stream; and nothing is done with it before.
+TEST_P(DeviceStreams, CapturedStreamsAreRefusedByAllCalls) {
+  test::run_threads(1, options(), [](int, tuttiComm_t comm) {
+    const DeviceBuffer in(0, 64), out(0, 64);
+    UserStream stream(0);
+    const void* const a = in.data();
+    void* const b = out.data();
+    const size_t counts[] = {16}, offsets[] = {0};
+    tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+    tuttiPrepared_t prepared = nullptr;
+    must(tuttiPrepareStart());
+    must(tuttiAllReduce(a, b, 16, tuttiFloat32, tuttiSum, comm, nullptr));
+    must(tuttiPrepareEnd(&prepared));
+    using CallOn = std::function<tuttiResult_t(tuttiStream_t)>;
+    const std::vector<CallOn> calls = {
+        [&](tuttiStream_t on) { return tuttiAllReduce(a, b, 16, tuttiFloat32, tuttiSum, comm, on); },
+        [&](tuttiStream_t on) { return tuttiAllReduceWith(a, b, 16, tuttiFloat32, tuttiSum, comm, on, &options); },
+        [&](tuttiStream_t on) { return tuttiBroadcast(a, b, 16, tuttiFloat32, 0, comm, on); },
+        [&](tuttiStream_t on) { return tuttiReduce(a, b, 16, tuttiFloat32, tuttiSum, 0, comm, on); },
+        [&](tuttiStream_t on) { return tuttiScan(a, b, 16, tuttiFloat32, tuttiSum, comm, on); },
+        [&](tuttiStream_t on) { return tuttiExScan(a, b, 16, tuttiFloat32, tuttiSum, comm, on); },
+        [&](tuttiStream_t on) { return tuttiAllGather(a, b, 16, tuttiFloat32, comm, on); },
+        [&](tuttiStream_t on) { return tuttiReduceScatter(a, b, 16, tuttiFloat32, tuttiSum, comm, on); },
+        [&](tuttiStream_t on) { return tuttiGather(a, b, 16, tuttiFloat32, 0, comm, on); },
+        [&](tuttiStream_t on) { return tuttiScatter(a, b, 16, tuttiFloat32, 0, comm, on); },
+        [&](tuttiStream_t on) { return tuttiAlltoAll(a, b, 16, tuttiFloat32, comm, on); },
+        [&](tuttiStream_t on) { return tuttiBarrier(comm, on); },
+        [&](tuttiStream_t on) { return tuttiAllGatherV(a, 16, b, counts, offsets, tuttiFloat32, comm, on); },
+        [&](tuttiStream_t on) { return tuttiReduceScatterV(a, counts, offsets, b, 16, tuttiFloat32, tuttiSum, comm, on); },
+        [&](tuttiStream_t on) { return tuttiGatherV(a, 16, b, counts, offsets, tuttiFloat32, 0, comm, on); },
+        [&](tuttiStream_t on) { return tuttiScatterV(a, counts, offsets, b, 16, tuttiFloat32, 0, comm, on); },
+        [&](tuttiStream_t on) { return tuttiAlltoAllV(a, counts, offsets, b, counts, offsets, tuttiFloat32, comm, on); },
+        [&](tuttiStream_t on) { return tuttiSendRecv(a, 16, 0, b, 16, 0, tuttiFloat32, comm, on); },
+        [&](tuttiStream_t on) {
+          must(tuttiGroupStart());
+          const tuttiResult_t sent = tuttiSend(a, 16, tuttiFloat32, 0, comm, on), received = tuttiRecv(b, 16, tuttiFloat32, 0, comm, on);
+          EXPECT_EQ(sent, received);
+          return tuttiGroupEnd();
+        },
+        [&](tuttiStream_t on) {  // captured only when the group ends
+          simulated().set_capturing(stream.get(), false);
+          must(tuttiGroupStart());
+          must(tuttiAllReduce(a, b, 16, tuttiFloat32, tuttiSum, comm, on));
+          simulated().set_capturing(stream.get(), true);
+          return tuttiGroupEnd();
+        },
+        [&](tuttiStream_t on) { return tuttiPreparedStart(prepared, on); },
+    };
+    const uint64_t before = simulated().works_done(0);
+    simulated().set_capturing(stream.get(), true);
+    for (const CallOn& call : calls) {
+      EXPECT_EQ(call(stream), tuttiUnsupported) << &call - calls.data();
+      EXPECT_NE(last_error().find("is being captured into a graph, but the host takes part"), std::string::npos) << last_error();
+    }
+    simulated().set_capturing(stream.get(), false);
+    // Without a stream a call comes after what is on the default stream, which a capture of another one may not allow.
+    simulated().set_capturing(nullptr, true);
+    EXPECT_EQ(tuttiAllReduce(a, b, 16, tuttiFloat32, tuttiSum, comm, nullptr), tuttiUnsupported);
+    EXPECT_NE(last_error().find("the default stream would get into the capture"), std::string::npos) << last_error();
+    EXPECT_EQ(tuttiPreparedStart(prepared, nullptr), tuttiUnsupported);
+    simulated().set_capturing(nullptr, false);
+    EXPECT_EQ(simulated().works_done(0), before);
+    for (const CallOn& call : calls)
+      if (&call != &calls[calls.size() - 2]) must(call(stream));
+    stream.wait();
+    must(tuttiPreparedDestroy(prepared));
   });
 }
 

@@ -22,6 +22,12 @@ inline SimulatedPlatform& simulated(const char* options = "simulated:devices=3,s
   return dynamic_cast<SimulatedPlatform&>(*find_platform().platform);
 }
 
+// A device of whatever platform TUTTI_DEVICE names; simulated ones where it names none.
+inline Device& any_device(int number) {
+  ::setenv("TUTTI_DEVICE", "simulated:devices=3,seed=1", 0);
+  return find_platform().platform->device(number);
+}
+
 inline void must(const Outcome& outcome) { ASSERT_TRUE(outcome.ok()) << outcome.sentence; }
 inline void must(tuttiResult_t result) { ASSERT_EQ(result, tuttiSuccess) << tuttiGetLastError(nullptr); }
 
@@ -85,7 +91,7 @@ enum class On : uint8_t { device_stream, no_stream, host_stream };
 class OnDevice final : public Elsewhere {
  public:
   // room: bytes of all buffers of one call. It is had once: giving memory back waits for all that the device does.
-  OnDevice(int device, On on, size_t room = size_t{64} << 20) : device_(simulated().device(device)), on_(on), room_(room) {
+  OnDevice(int device, On on, size_t room = size_t{64} << 20) : device_(any_device(device)), on_(on), room_(room) {
     void* memory = nullptr;
     must(device_.allocate(room, &memory));
     memory_ = static_cast<std::byte*>(memory);

@@ -29,7 +29,7 @@ namespace tutti::stand_in {
 // Of which the environment variable STAND_IN_CUDA says how many there are: as TUTTI_DEVICE=simulated:….
 SimulatedPlatform& devices();
 
-inline constexpr uint32_t multiprocessors = 4;
+inline constexpr uint32_t multiprocessors = 36;  // room for one call whose launches meet
 
 // What Kernel::function points to.
 struct StandInKernel {
