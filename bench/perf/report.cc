@@ -130,9 +130,11 @@ double percentile(const std::vector<double>& sorted, double part) {
 
 std::string heading_text(const Options& options, const Heading& heading) {
   const int v = heading.library_version;
-  std::string text = fmt::format("# tutti-perf {} (libtutti {}.{}.{}): {} ranks on {} host{}, host memory\n",
+  const bool on_device = options.device != "cpu";
+  std::string text = fmt::format("# tutti-perf {} (libtutti {}.{}.{}): {} ranks on {} host{}, {}\n",
                                  name(options.operation), v / 10000, v / 100 % 100, v % 100, heading.ranks,
-                                 host_count(heading), host_count(heading) == 1 ? "" : "s");
+                                 host_count(heading), host_count(heading) == 1 ? "" : "s",
+                                 on_device ? fmt::format("memory of {} devices", options.device) : "host memory");
   for (size_t i = 0; i < std::min(heading.places.size(), listed_ranks_max); ++i) {
     const RankPlace& place = heading.places[i];
     text += fmt::format("#   rank {:>3}: {}, pid {}, cores {}, peers by transport: {}\n", i, place.host, place.pid,
@@ -145,7 +147,7 @@ std::string heading_text(const Options& options, const Heading& heading) {
   constexpr const char* averages[] = {"rank 0's", "the ranks' mean", "the shortest of the ranks'",
                                       "the longest of the ranks'"};
   text += fmt::format("# {} of warm-up, {} on {}; time is {} mean{}; {}\n#\n", options.warmup,
-                      iterations_text(options), options.stream ? "a host stream" : "the caller's thread",
+                      iterations_text(options), on_device ? "a stream of the device" : options.stream ? "a host stream" : "the caller's thread",
                       averages[size_t(options.average)],
                       options.turns > 1 ? fmt::format(", the least of {} turns", options.turns) : "",
                       options.checks > 0 ? "results are checked" : "results are not checked");

@@ -53,7 +53,10 @@ class Ranks(PerfTest):
             self.passes(run(PERF, operation, "-t", 3, "--sizes", "12,200K", *SHORT, *device), 2, 3)
         for devices in ("simulated:devices=2", "simulated:exports=0"):
             self.passes(run(PERF, "all_reduce", "--local", 2, "--sizes", "8,300K", *SHORT, *device, TUTTI_DEVICE=devices), 2, 2)
-        self.passes(run(RUN, "-n", 2, "--no-prefix", PERF, "all_reduce", "--sizes", "8", *SHORT, *device), 1, 2)
+        got = run(RUN, "-n", 2, "--no-prefix", PERF, "all_reduce", "--sizes", "8", *SHORT, *device)
+        self.passes(got, 1, 2)
+        self.assertIn("memory of simulated devices", got.stdout)
+        self.assertIn("iterations on a stream of the device", got.stdout)
 
     def test_by_algorithms_in_turns(self):
         with tempfile.TemporaryDirectory() as folder:
