@@ -14,6 +14,9 @@ cudaEvent_t event_of(DeviceEvent event) { return reinterpret_cast<cudaEvent_t>(e
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof ExportedMemory::handle);
 static_assert(sizeof(cudaIpcEventHandle_t) == sizeof ExportedEvent::handle);
+// What a kernel's parameters may hold, since CUDA 12.1; before that, and fast in any case, 4 KiB.
+static_assert(sizeof(LinkedArguments) <= 32764);
+static_assert(sizeof(PacketArguments) <= 4096);
 
 }  // namespace
 
