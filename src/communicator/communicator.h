@@ -207,6 +207,11 @@ class Communicator {
     return device_side_ != nullptr &&
            (awaits_begin_ || device_side_->is_running() || (peer_path_ != nullptr && peer_path_->waits_for_device()));
   }
+  // What may wait for all that the device does, by the calling thread: before a stream waits for a call like this one.
+  void prepare_device(const Request& request) noexcept {
+    device_side_->device()->prepare(request.call.type, request.call.op);
+    if (peer_path_ != nullptr) peer_path_->close_forgotten();
+  }
   // Null where some rank's device is out of reach of another's, or not named.
   const PeerPath* peer_path() const noexcept { return peer_path_.get(); }
   // Whether a call tries the direct path, where it cannot be begun again from what was planned.

@@ -164,7 +164,7 @@ void place(Request& request, Communicator& communicator, const CallStream& strea
 
 void enter(Request& request, Communicator& communicator, const CallStream& stream) {
   if (stream.host != nullptr || (!stream.is_device() && !request.on_device)) return;
-  if (request.on_device) communicator.device_side()->device()->prepare(request.call.type, request.call.op);
+  if (request.on_device) communicator.prepare_device(request);
   request.entry = communicator.device_side()->enter(stream.device);
 }
 

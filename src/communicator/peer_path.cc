@@ -121,6 +121,7 @@ PeerPath::~PeerPath() {
   leave_peers();
   if (phase_ == Phase::idle) {
     for (const auto& [key, import] : imports_) device_.close_memory(import.begin);
+    close_forgotten();
     device_.free(workspace_);
   }
   device_.destroy_stream(stream_);
@@ -364,9 +365,22 @@ void PeerPath::forget_oldest() {
     const auto oldest = std::min_element(imports_.begin(), imports_.end(),
                                          [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
     if (oldest->second.used == calls_) return;
-    check(device_.close_memory(oldest->second.begin));
+    const std::lock_guard lock(forgotten_mutex_);
+    forgotten_.push_back(oldest->second.begin);
+    has_forgotten_.store(true, std::memory_order_relaxed);
     imports_.erase(oldest);
   }
+}
+
+void PeerPath::close_forgotten() noexcept {
+  if (!has_forgotten_.load(std::memory_order_relaxed)) return;
+  std::vector<std::byte*> forgotten;
+  {
+    const std::lock_guard lock(forgotten_mutex_);
+    forgotten.swap(forgotten_);
+    has_forgotten_.store(false, std::memory_order_relaxed);
+  }
+  for (std::byte* begin : forgotten) (void)device_.close_memory(begin);
 }
 
 void PeerPath::wait_for_peers(DeviceEvent PeerEvents::*event) {

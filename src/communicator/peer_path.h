@@ -7,11 +7,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -67,7 +69,8 @@ struct PeerCall {
   uint32_t divisor = 0;
 };
 
-// Of one communicator, by the thread that drives it; one call at a time. All but noexcept functions throw Error.
+// Of one communicator, by the thread that drives it, but where a function says otherwise; one call at a time. All but noexcept
+// functions throw Error.
 class PeerPath {
  public:
   // Starts an exchange among all ranks: an all_gather of `bytes` bytes each, or a barrier of 0.
@@ -86,6 +89,9 @@ class PeerPath {
   // failed: the links have (then failure() is ok), or the device.
   Status progress(const Progress& exchange) noexcept;
   bool is_running() const noexcept { return phase_ != Phase::idle; }
+  // Gives back what calls have forgotten of other processes' memory. This may wait for all streams of the device: so it is for
+  // the thread that makes calls, before a stream waits for its next one.
+  void close_forgotten() noexcept;
   bool waits_for_device() const noexcept {
     return phase_ == Phase::entering || phase_ == Phase::falling_back || phase_ == Phase::gathering ||
            phase_ == Phase::launching || phase_ == Phase::first || phase_ == Phase::second || phase_ == Phase::settling;
@@ -171,6 +177,9 @@ class PeerPath {
     uint64_t used = 0;
   };
   std::map<std::pair<int, uint64_t>, Import> imports_;  // by rank and allocation
+  std::mutex forgotten_mutex_;
+  std::vector<std::byte*> forgotten_;
+  std::atomic<bool> has_forgotten_{false};  // a hint
   LinkedPlans linked_plans_;
   Way way_ = Way::each;                 // of this call
   const LinkedPlan* linked_ = nullptr;  // its plan, but where every rank does its own part

@@ -109,6 +109,23 @@ TEST(DeviceProcesses, KeepOtherRanksMemoryMappedAndGiveItBack) {
   });
 }
 
+// Always new memory, on a stream that waits for each call: letting go of old memory waits for all streams, and so must not be in
+// the midst of one.
+TEST(DeviceProcesses, LetGoOfOtherRanksOldMemoryBetweenCalls) {
+  test::run_processes(2, named(1, "simulated:devices=1"), [](int, tuttiComm_t comm) {
+    test::UserStream stream(0);
+    const std::vector<int> ones(10, 1);
+    for (int round = 0; round < 300; ++round) {
+      test::DeviceBuffer buffer(0, ones);
+      test::must(tuttiAllReduce(buffer.data(), buffer.data(), 10, tuttiInt32, tuttiSum, comm, stream));
+      stream.wait();
+      EXPECT_EQ(buffer.values<int>(), std::vector<int>(10, 2));
+      test::must(tuttiBarrier(comm, nullptr));
+    }
+    EXPECT_LE(test::simulated().counts().imports, 258u);
+  });
+}
+
 // A rank is killed in the midst of calls, on the direct path and by way of the host.
 void survive_a_kill(const char* platform) {
   RanksOptions options = named(1, platform);
