@@ -323,6 +323,7 @@ class Communicator {
   void make_device_side();
   std::string device_card() const;
   void make_peer_path(const std::vector<std::string>& cards);
+  bool all_reach(const std::string& why_not);
   bool begin_by_peers(Operation& operation, const Request& request);
   void make_shared_path(const Host& host);
   bool goes_by_shared_memory(const Request& request);

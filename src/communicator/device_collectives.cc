@@ -62,12 +62,29 @@ void Communicator::make_peer_path(const std::vector<std::string>& texts) {
   }
   if (std::any_of(cards.begin(), cards.end(), [](const DeviceCard& card) { return card.number < 0; })) return;
   const bool wanted = environment_flag("TUTTI_PEERS");
-  const std::string why_not = wanted ? why_no_peers(device_side_->platform(), cards, rank_) : "TUTTI_PEERS is 0";
+  if (!all_reach(wanted ? why_no_peers(device_side_->platform(), cards, rank_) : "TUTTI_PEERS is 0")) return;
+  std::unique_ptr<PeerProbe> probe;
+  const auto elsewhere = [&](const DeviceCard& card) {
+    return card.process != cards[0].process || card.process_token != cards[0].process_token;
+  };
+  if (std::any_of(cards.begin(), cards.end(), elsewhere)) {
+    probe = std::make_unique<PeerProbe>(*device_side_->device());
+    const auto card = std::as_bytes(std::span(&probe->card(), 1));
+    const std::vector<Bytes> told = bootstrap_->all_gather(Bytes(card.begin(), card.end()));
+    std::vector<ExportedMemory> all(told.size());  // of what is not as long as it should be: nothing
+    for (size_t r = 0; r < told.size(); ++r)
+      if (told[r].size() == sizeof all[r]) std::memcpy(&all[r], told[r].data(), sizeof all[r]);
+    if (!all_reach(probe->open(cards, all, rank_))) return;
+  }
+  peer_path_ = std::make_unique<PeerPath>(*device_side_, std::move(cards), rank_, std::move(probe));
+}
+
+// Whether no rank has a reason why not.
+bool Communicator::all_reach(const std::string& why_not) {
   const std::byte mine{why_not.empty() ? uint8_t{1} : uint8_t{0}};
   const std::vector<Bytes> all = bootstrap_->all_gather(Bytes(1, mine));
   if (!why_not.empty()) log_.info(fmt::format("devices are reached by way of the host: {}", why_not));
-  if (std::any_of(all.begin(), all.end(), [](const Bytes& one) { return one != Bytes(1, std::byte{1}); })) return;
-  peer_path_ = std::make_unique<PeerPath>(*device_side_, std::move(cards), rank_);
+  return std::all_of(all.begin(), all.end(), [](const Bytes& one) { return one == Bytes(1, std::byte{1}); });
 }
 
 // Own blocks in place are given as where they lie: the path reads them there.

@@ -85,9 +85,32 @@ std::string why_no_peers(Platform& platform, std::span<const DeviceCard> cards, 
   return "";
 }
 
-PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank)
+PeerProbe::PeerProbe(Device& device) noexcept : device_(device) {
+  if (!device_.allocate(sizeof(uint64_t), &memory_).ok()) return;
+  if (!device_.export_memory(memory_, &card_).ok()) card_ = {};
+}
+
+PeerProbe::~PeerProbe() {
+  for (void* begin : opened_) (void)device_.close_memory(begin);
+  (void)device_.free(memory_);
+}
+
+std::string PeerProbe::open(std::span<const DeviceCard> cards, std::span<const ExportedMemory> all, int rank) {
+  for (size_t r = 0; r < cards.size(); ++r) {
+    if (one_process(cards[r], cards[size_t(rank)])) continue;
+    if (all[r].bytes == 0) return fmt::format("rank {} cannot export its memory", r);
+    void* begin = nullptr;
+    const Outcome outcome = device_.import_memory(all[r], &begin);
+    if (!outcome.ok()) return fmt::format("cannot open the memory of rank {}: {}", r, outcome.sentence);
+    opened_.push_back(begin);
+  }
+  return "";
+}
+
+PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank, std::unique_ptr<PeerProbe> probe)
     : side_(side),
       device_(*side.device()),
+      probe_(std::move(probe)),
       cards_(std::move(cards)),
       rank_(rank),
       size_(int(cards_.size())),
@@ -123,6 +146,8 @@ PeerPath::~PeerPath() {
     for (const auto& [key, import] : imports_) device_.close_memory(import.begin);
     close_forgotten();
     device_.free(workspace_);
+  } else {
+    (void)probe_.release();  // NOLINT(bugprone-unused-return-value): to give back is to wait for what may never end
   }
   device_.destroy_stream(stream_);
   device_.destroy_event(last_);

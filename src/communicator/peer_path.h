@@ -46,6 +46,26 @@ struct DeviceCard {
 // Whether ranks with these cards reach each other's memory, as this rank sees it; "" or why not.
 std::string why_no_peers(Platform& platform, std::span<const DeviceCard> cards, int rank);
 
+// Whether processes can really open each other's memory, as they cannot across some containers: each exports a little, and opens
+// that of all others. Throws no error.
+class PeerProbe {
+ public:
+  explicit PeerProbe(Device& device) noexcept;
+  // Gives all back, which may wait for all streams of the device.
+  ~PeerProbe();
+  PeerProbe(const PeerProbe&) = delete;
+  // To be told to all. Of no bytes: it cannot be exported.
+  const ExportedMemory& card() const noexcept { return card_; }
+  // "" or why the memory of some rank of another process cannot be opened.
+  std::string open(std::span<const DeviceCard> cards, std::span<const ExportedMemory> all, int rank);
+
+ private:
+  Device& device_;
+  void* memory_ = nullptr;
+  ExportedMemory card_;
+  std::vector<void*> opened_;
+};
+
 // Where a rank's buffers of one call lie, told to all.
 struct BufferCard {
   uint8_t on_device = 0;
@@ -80,7 +100,8 @@ class PeerPath {
   // The call goes the common way.
   using FallBack = std::function<void()>;
 
-  PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank);
+  // probe: what was opened to see that it can be, or null; it is given back at the end.
+  PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank, std::unique_ptr<PeerProbe> probe);
   ~PeerPath();
 
   // Whether calls like this one try it; the same on all ranks.
@@ -154,6 +175,7 @@ class PeerPath {
 
   DeviceSide& side_;
   Device& device_;
+  std::unique_ptr<PeerProbe> probe_;
   const std::vector<DeviceCard> cards_;
   const int rank_, size_;
   const bool one_process_, one_device_;

@@ -299,6 +299,8 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
   Outcome import_memory(const ExportedMemory& exported, void** begin) noexcept override {
     return guarded([&] {
       check_exports();
+      if (!platform_.options_.imports)
+        throw Error(Code::device_error, fmt::format("simulated device {} cannot open what others export", number_));
       *begin = platform_.memory_.import_memory(number_, exported);
     });
   }
@@ -504,6 +506,7 @@ SimulatedOptions parse_simulated(std::string_view text) {
     if (key == "devices") options.devices = int(number(1, devices_max));
     else if (key == "peers") options.peer_access = number(0, 1) == 1;
     else if (key == "exports") options.exports = number(0, 1) == 1;
+    else if (key == "imports") options.imports = number(0, 1) == 1;
     else if (key == "delay_us") options.delay_us = int(number(0, 1'000'000));
     else if (key == "seed") options.seed = uint64_t(number(0, INT64_MAX));
     else if (key == "memory") {
@@ -511,7 +514,7 @@ SimulatedOptions parse_simulated(std::string_view text) {
       if (!bytes || *bytes == 0) refuse(text, part, "a number of bytes such as 64M");
       options.memory_bytes = *bytes;
     } else {
-      refuse(text, part, "one of devices, memory, peers, exports, delay_us and seed");
+      refuse(text, part, "one of devices, memory, peers, exports, imports, delay_us and seed");
     }
     begin = end + 1;
   }

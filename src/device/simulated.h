@@ -21,6 +21,7 @@ struct SimulatedOptions {
   size_t memory_bytes = size_t{1} << 30;  // of each, for each process
   bool peer_access = true;             // between all of them
   bool exports = true;                 // memory and events, to other processes
+  bool imports = true;                 // that what others export can be opened
   int delay_us = 0;                    // before each piece of work, at random up to this
   uint64_t seed = 1;                   // of the delays
 };

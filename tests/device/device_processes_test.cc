@@ -85,6 +85,15 @@ TEST(DeviceProcesses, GoByTheHostWhereNothingIsExported) {
   });
 }
 
+// As in containers of one host that keep processes apart.
+TEST(DeviceProcesses, GoByTheHostWhereNothingCanBeOpened) {
+  test::run_processes(3, named(1, "simulated:devices=1,imports=0"), [](int rank, tuttiComm_t comm) {
+    OnDevice elsewhere(0, On::device_stream);
+    check_collectives(3, rank, comm, elsewhere);
+    EXPECT_EQ(communicator_of(comm).peer_path(), nullptr);
+  });
+}
+
 TEST(DeviceProcesses, GoByTheHostWhereDevicesHaveNoAccessToEachOther) {
   test::run_processes(2, named(2, "simulated:devices=2,peers=0"), [](int rank, tuttiComm_t comm) {
     OnDevice elsewhere(rank, On::device_stream);
