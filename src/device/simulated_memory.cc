@@ -184,8 +184,8 @@ std::byte* SimulatedMemory::reach(const char* what, int device, const void* poin
   if (bytes > block.bytes - offset)
     refuse(fmt::format("{} {} and the next {} bytes end beyond their allocation of {} bytes", what, pointer, bytes,
                        block.bytes));
-  const bool for_peers = block.for_peers && (peers >> block.device & 1) != 0;
-  if (block.state == State::allocated && block.device != device && !for_peers && !any_host)
+  const bool is_peers = block.state == State::allocated && block.device != device;
+  if (is_peers && !any_host && (!block.for_peers || (peers >> block.device & 1) == 0))
     refuse(fmt::format("{} {} lies on simulated device {}, to which device {} has no access", what, pointer, block.device,
                        device));
   if (block.shadow.valid()) return block.shadow.data() + offset;
