@@ -112,6 +112,7 @@ TEST_F(CudaCalls, LaunchBesideAStreamThatWaitsWhatWasPrepared) {
   }
   must(device.wait_stream(stream));
   std::atomic_ref(*static_cast<uint32_t*>(flag)).store(1);
+  must(device.wait_stream(held));  // which looks at the flag
   must(device.destroy_stream(held));
   must(device.destroy_stream(stream));
   must(device.free(memory));
