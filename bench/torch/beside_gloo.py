@@ -2,7 +2,7 @@
 """torch.distributed with the backend tutti beside gloo, in the same processes, in turns: all_reduce, point to point, and
 steps of DistributedDataParallel; and what a call costs on its way from Python to the C interface. Prints tables in Markdown.
 
-    bench/torch/beside_gloo.py [--ranks 2,4] [--rounds 3]      # tutti and PyTorch must be importable"""
+    bench/torch/beside_gloo.py [--ranks 2,4] [--rounds 3] [--way-alone]      # tutti and PyTorch must be importable"""
 import argparse
 import ctypes
 import os
@@ -163,8 +163,8 @@ def way_of_a_call(group, alone, loop, rounds):
         places = {
             "a loop in C": lambda calls: loop.all_reduce(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(16), calls),
             "the Python package, a numpy array": lambda calls: [comm.all_reduce(array) for _ in range(calls)] and None,
-            "the backend itself": lambda calls: [backend.allreduce([tensor], options).wait() for _ in range(calls)] and None,
-            "the process group": lambda calls: [of.allreduce([tensor], options).wait() for _ in range(calls)] and None,
+            "the backend itself": lambda calls: [backend.allreduce([tensor], options) for _ in range(calls)] and None,
+            "the process group": lambda calls: [of.allreduce([tensor], options) for _ in range(calls)] and None,
             "dist.all_reduce": lambda calls: [dist.all_reduce(tensor, group=of) for _ in range(calls)] and None}
         found = {name: [] for name in places}
         for _ in range(rounds):
@@ -176,12 +176,12 @@ def way_of_a_call(group, alone, loop, rounds):
         loop.leave()
 
 
-def be_rank(rank, size, rounds, store, library):
+def be_rank(rank, size, rounds, way_alone, store, library):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     groups = {"gloo": dist.group.WORLD, "tutti": dist.new_group(backend="tutti")}
     found = {}
-    for _ in range(rounds):
+    for _ in range(0 if way_alone else rounds):
         for name, seconds in cases(groups):
             found.setdefault(name, []).append(seconds)
     if rank == 0:
@@ -207,6 +207,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way-alone", action="store_true", help="only what a call costs on its way to the C interface")
     options = parser.parse_args()
     tutti.torch._module()  # compiled before any time is taken
     folder = tempfile.TemporaryDirectory()
@@ -216,7 +217,7 @@ def main():
         children = []
         for rank in range(size):
             if (child := os.fork()) == 0:
-                be_rank(rank, size, options.rounds, store, library)
+                be_rank(rank, size, options.rounds, options.way_alone, store, library)
                 os._exit(0)
             children.append(child)
         if any(os.waitpid(child, 0)[1] for child in children):

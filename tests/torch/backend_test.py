@@ -3,6 +3,7 @@
 calls, deaths. Usage: backend_test.py [unittest's arguments]"""
 import datetime
 import inspect
+import json
 import os
 import signal
 import time
@@ -247,6 +248,41 @@ class Asynchronous(unittest.TestCase):
                 assert tensor[0] == wanted and future.wait()[0] == 2 * wanted, (tensor[0], future.wait()[0], wanted)
                 assert work.result()[0].data_ptr() == tensor.data_ptr()
         ranks.run(3, body)
+
+    @unittest.skipUnless(hasattr(dist.AllreduceOptions(), "asyncOp"), "this PyTorch does not say who waits")
+    def test_who_waits_at_once_gets_the_result_or_the_error_and_no_work(self):
+        def body(rank, _):
+            backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+            options = dist.AllreduceOptions()
+            options.asyncOp = False
+            column = torch.full((500, 2), rank + 1.0)[:, 0]
+            assert backend.allreduce([column], options) is None and column.unique().tolist() == [3], column.unique()
+            pending = dist.all_reduce(torch.ones(1 << 20), async_op=True)  # and behind another call
+            assert backend.allreduce([column], options) is None and column.unique().tolist() == [6], column.unique()
+            pending.wait()
+            with torch.autograd.profiler.profile(use_kineto=False) as profile:
+                assert backend.allreduce([column], options) is None
+            assert any(event.name == "tutti:all_reduce" for event in profile.function_events), profile
+            try:
+                backend.allreduce([torch.ones(3 + rank)], options)
+                raise AssertionError("nothing was raised")
+            except dist.DistBackendError as error:
+                assert "while rank" in str(error), error
+        ranks.run(2, body)
+
+    @unittest.skipUnless(hasattr(dist.distributed_c10d, "_maybe_attach_flight_recorder"), "this PyTorch records no such group")
+    def test_pytorchs_flight_recorder_has_the_calls_where_it_is_asked_for_and_costs_nothing_elsewhere(self):
+        def body(asked):
+            del os.environ["TORCH_FR_BUFFER_SIZE"]
+            os.environ.update(asked)
+            dist.init_process_group("tutti", store=dist.HashStore(), rank=0, world_size=1)
+            dist.all_reduce(torch.ones(3))
+            dist.all_reduce(torch.ones(3), async_op=True).wait()
+            recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(backend="tutti")).get("entries", [])
+            return [(call["profiling_name"], call["retired"]) for call in recorded]
+        both = [("tutti:all_reduce", True)] * 2
+        for asked, wanted in (({"TORCH_FR_BUFFER_SIZE": "16"}, both), ({}, []), ({"TORCH_FR_BUFFER_SIZE": "0"}, [])):
+            self.assertEqual(ranks.run(1, lambda *_, asked=asked: body(asked), backend=None), [wanted])
 
     def test_calls_of_two_groups_in_different_orders_do_not_wait_for_each_other(self):
         def body(rank, _):

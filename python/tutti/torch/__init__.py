@@ -4,6 +4,7 @@ Where PyTorch looks for backends itself (2.15 does), no import is needed. docs/p
 import contextlib
 import datetime
 import functools
+import os
 import sys
 
 import torch
@@ -25,9 +26,20 @@ def _module():
         return None
 
 
+def _recorded_by_pytorch() -> bool:
+    """Whether the environment asks for PyTorch's flight recorder, in whose words one that is not asked for is on."""
+    sizes = [os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")]
+    return int(next(filter(None, sizes), 0)) > 0
+
+
 def _create(store, rank: int, size: int, timeout: datetime.timedelta):
+    # The recorder (since 2.15) would take a third of a small call's time, and Tutti keeps its last calls itself
+    # (TUTTI_RECORD). So it records groups of Tutti where it is asked for, and then each call gives a Work that it can look at.
+    recorded = _recorded_by_pytorch()
+    record_themselves = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+    (record_themselves.discard if recorded else record_themselves.add)("tutti")
     if (module := _module()) is not None:
-        return module.make(store, rank, size, timeout.total_seconds())
+        return module.make(store, rank, size, timeout.total_seconds(), recorded)
     from .fallback import PythonProcessGroup
     return PythonProcessGroup(store, rank, size, timeout)
 

@@ -92,8 +92,12 @@ void run_together(Calls calls) {
 
 }  // namespace
 
-Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout)
-    : c10d::Backend(rank, size), store_(std::move(store)), joined_timeout_(timeout), timeout_(timeout) {
+Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout, bool always_work)
+    : c10d::Backend(rank, size),
+      store_(std::move(store)),
+      joined_timeout_(timeout),
+      timeout_(timeout),
+      always_work_(always_work) {
   const auto [comm, id] = join(*store_, rank, size, timeout);
   comm_ = comm;
   at_ = {comm_, nullptr};
@@ -142,15 +146,21 @@ std::string Backend::algorithm_for(const std::string& collective, size_t bytes) 
   return name;
 }
 
-WorkPointer Backend::submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body) {
+// Without a Work the call is over when this returns, and what went wrong is thrown.
+template <class Body>
+WorkPointer Backend::submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, const Body& body) {
   check_open();
-  const std::optional<c10::Device> device = device_of(inputs.empty() ? outputs : inputs);
-  auto call = device ? on_device(*device, kind, inputs, outputs, std::move(body))
-                     : c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, std::move(body));
   ++calls_;
+  const std::optional<c10::Device> device = device_of(inputs.empty() ? outputs : inputs);
+  const bool without_work = waits_without_work && kind.caller_waits && !always_work_;
+  if (without_work && !device && !at::hasCallbacks() && queue_->run_now(body)) return nullptr;
+  auto call = device ? on_device(*device, kind, inputs, outputs, body)
+                     : c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, body);
   // On a device nothing is waited for, so that it may be put there at once.
   queue_->submit(call, kind.caller_waits || device);
-  return call;
+  if (!without_work) return call;
+  call->wait();
+  return nullptr;
 }
 
 void Backend::check_root(int64_t root) const {

@@ -22,7 +22,7 @@ using Tensor = at::Tensor;
 using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-// Whether the caller says that it waits at once: options have said so since PyTorch 2.8.
+// Whether the caller says that it waits at once: all options have said so since PyTorch 2.8.
 template <class Options, class = void>
 struct SaysAsync : std::false_type {};
 template <class Options>
@@ -33,11 +33,15 @@ bool caller_waits(const Options& options) {
   else return false;
 }
 
+// Who waits takes no Work for "it is over" in versions where all options say so.
+inline constexpr bool waits_without_work = SaysAsync<c10d::AllreduceOptions>::value;
+
 // Methods that are not marked override are virtual in some versions of PyTorch and missing in others.
 class Backend : public c10d::Backend {
  public:
-  // Joins: rank 0 hands Tutti's id to the others through the store. Blocks until all ranks are there.
-  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout);
+  // Joins: rank 0 hands Tutti's id to the others through the store. Blocks until all ranks are there. always_work: also
+  // calls whose caller waits give a Work.
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, milliseconds timeout, bool always_work);
   ~Backend() override { end(false); }
 
   const std::string getBackendName() const override { return "tutti"; }
@@ -103,7 +107,8 @@ class Backend : public c10d::Backend {
     tuttiComm_t comm;
     tuttiStream_t stream;
   };
-  WorkPointer submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, Call::Body body);
+  template <class Body>
+  WorkPointer submit(const Kind& kind, const Tensors& inputs, const Tensors& outputs, const Body& body);
   c10::intrusive_ptr<Call> on_device(c10::Device device, const Kind& kind, const Tensors& inputs,
                                      const Tensors& outputs, Call::Body body);
   void check_device(c10::Device device);
@@ -127,6 +132,7 @@ class Backend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Store> store_;
   milliseconds joined_timeout_;  // the communicator's
   milliseconds timeout_;
+  const bool always_work_;
   tuttiComm_t comm_ = nullptr;
   Place at_{nullptr, nullptr};  // the queue's calls alone, of which one runs at a time
   std::mutex devices_mutex_;

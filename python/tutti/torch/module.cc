@@ -44,9 +44,9 @@ class PythonBackend final : public Backend {
 };
 
 c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                       double seconds) {
+                                       double seconds, bool always_work) {
   const std::chrono::milliseconds timeout(int64_t(seconds * 1000));
-  return c10::make_intrusive<PythonBackend>(store, rank, size, timeout);
+  return c10::make_intrusive<PythonBackend>(store, rank, size, timeout, always_work);
 }
 
 Backend& of_tutti(const c10::intrusive_ptr<c10d::Backend>& backend) {

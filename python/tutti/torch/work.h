@@ -144,6 +144,20 @@ using CallPointer = c10::intrusive_ptr<Call>;
 class Queue : public Runner, public std::enable_shared_from_this<Queue> {
  public:
 
+  // Runs `body` on this thread, as a call that nobody has a hold on, and throws what it throws. False, and nothing is run,
+  // where other calls stand before it, or the queue is closed.
+  template <class Body>
+  bool run_now(const Body& body) {
+    std::unique_lock lock(mutex_);
+    if (closed_ || busy_ || !calls_.empty()) return false;
+    busy_ = true;
+    lock.unlock();
+    const Busy until_return(*this);
+    const at::NoGradGuard no_grad;
+    body();
+    return true;
+  }
+
   // caller_waits: the caller does nothing before the call is over, so that it may run at once.
   void submit(const CallPointer& call, bool caller_waits) {
     std::unique_lock lock(mutex_);
@@ -182,13 +196,28 @@ class Queue : public Runner, public std::enable_shared_from_this<Queue> {
   }
 
  private:
+  // The end of a call, however it ends.
+  class Busy {
+   public:
+    explicit Busy(Queue& queue) : queue_(queue) {}
+    ~Busy() {
+      const std::lock_guard lock(queue_.mutex_);
+      queue_.idle();
+    }
+
+   private:
+    Queue& queue_;
+  };
+  void idle() {
+    busy_ = false;
+    if (!calls_.empty() || closed_) changed_.notify_all();
+  }
   void run_one(const CallPointer& call, std::unique_lock<std::mutex>& lock) {
     busy_ = true;
     lock.unlock();
     call->run();
     lock.lock();
-    busy_ = false;
-    if (!calls_.empty() || closed_) changed_.notify_all();
+    idle();
   }
   void run_front(std::unique_lock<std::mutex>& lock) {
     CallPointer call = std::move(calls_.front());
