@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <set>
 #include <type_traits>
 #include <utility>
@@ -54,6 +55,18 @@ std::optional<tuttiDataType_t> type_of(nb::dlpack::dtype dtype) {
     default: break;
   }
   return std::nullopt;
+}
+
+// What an array does not say by where and how it lies.
+template <class A>
+void check_itself(const std::string& argument, const A& array) {
+  if (array.read_only) raise(tuttiInvalidArgument, argument + " is read-only, and is to be written");
+  if (std::strcmp(Py_TYPE(array.source.ptr())->tp_name, "numpy.ndarray") == 0) return;
+  for (const char* const of_torch : {"is_conj", "is_neg"})  // DLPack's producers in PyTorch overlook them
+    if (nb::hasattr(array.source, of_torch) && nb::cast<bool>(array.source.attr(of_torch)()))
+      raise(tuttiInvalidArgument, argument + "." + of_torch +
+                                      "(): its elements do not lie in memory as they are; give .resolve_" +
+                                      (of_torch + 3) + "()");
 }
 
 bool lies_on_device(int type) { return type == device::cuda::value || type == cuda_managed; }
@@ -178,6 +191,7 @@ void check(tuttiResult_t result) {
 
 template <class A>
 Elements elements_of(const char* name, const A& array, std::optional<int> as) {
+  check_itself(name, array);
   if (on_device(array))
     raise(tuttiUnsupported, std::string(name) + " lies in the memory of a device; here it must be the host's");
   return elements(name, array, as);
@@ -187,6 +201,7 @@ template Elements elements_of(const char*, const WritableArray&, std::optional<i
 
 template <class A>
 Elements elements_for(const char* name, const A& array, std::optional<int> as, tuttiStream_t stream, bool on_host_stream) {
+  check_itself(name, array);
   if (!on_device(array)) return elements(name, array, as);
   const Elements made = array.is_valid() ? elements(name, array, as) : elements(name, described(name, array), as);
   come_after(name, array.source, stream, on_host_stream);

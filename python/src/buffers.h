@@ -17,6 +17,7 @@ namespace nb = nanobind;
 template <class Base>
 struct Buffer : Base {
   nb::object source;
+  bool read_only = false;  // though it is to be written: the array itself is not held then
 };
 using Array = Buffer<nb::ndarray<nb::ro>>;
 using WritableArray = Buffer<nb::ndarray<>>;
@@ -25,8 +26,8 @@ using WritableArray = Buffer<nb::ndarray<>>;
 void check(tuttiResult_t result);
 [[noreturn]] void raise(tuttiResult_t result, const std::string& sentence);
 
-// Elements of an array of the host. Refuses, with the argument's name: memory of devices, strides, types that Tutti does not
-// have.
+// Elements of an array of the host. Refuses, with the argument's name: memory of devices, strides, read-only memory that is
+// to be written, types that Tutti does not have.
 struct Elements {
   void* data = nullptr;
   size_t count = 0;
@@ -53,12 +54,15 @@ namespace nanobind::detail {
 
 template <class Base>
 struct type_caster<Buffer<Base>> {
-  NB_TYPE_CASTER(Buffer<Base>, make_caster<Base>::Name)
+  NB_TYPE_CASTER(Buffer<Base>, const_name("_Array"))  // which the stub defines
 
   bool from_python(handle source, uint32_t flags, cleanup_list* cleanup) noexcept {
     make_caster<Base> base;
+    make_caster<nb::ndarray<nb::ro>> to_read;
     if (base.from_python(source, flags, cleanup)) {
       static_cast<Base&>(value) = std::move(base.value);
+    } else if (PyErr_Clear(); to_read.from_python(source, flags, cleanup)) {
+      value.read_only = true;
     } else {
       PyErr_Clear();
       if (!hasattr(source, "__cuda_array_interface__")) return false;

@@ -146,15 +146,20 @@ void bind_makers(nb::class_<PyCommunicator>& type) {
       "Joins as torchrun, tutti-run, Open MPI, MPICH or Slurm have set the environment.");
   type.def_static(
       "all",
-      [](int nranks) {
+      [](int nranks, const std::vector<int>& devices) {
         if (nranks < 1) raise(tuttiInvalidArgument, "nranks is " + std::to_string(nranks));
+        if (!devices.empty() && int(devices.size()) != nranks)
+          raise(tuttiInvalidArgument, "devices has " + std::to_string(devices.size()) + " numbers for " +
+                                          std::to_string(nranks) + " ranks");
         std::vector<tuttiComm_t> comms(static_cast<size_t>(nranks));
-        run_unlocked([&] { return tuttiCommInitAll(comms.data(), nranks, nullptr); });
+        run_unlocked([&] { return tuttiCommInitAll(comms.data(), nranks, devices.empty() ? nullptr : devices.data()); });
         std::vector<Owned> made;
         for (const tuttiComm_t comm : comms) made.push_back(std::make_unique<PyCommunicator>(comm));
         return made;
       },
-      nb::arg("nranks"), "One communicator for each rank, all in this process; each is then used by its own thread.");
+      nb::arg("nranks"), nb::arg("devices") = std::vector<int>(),
+      "One communicator for each rank, all in this process; each is then used by its own thread. devices: the GPU of "
+      "each rank, or -1; none: all on the host.");
   type.def(
       "split",
       [](PyCommunicator& self, Int color, int key, const Config* config) {
@@ -164,6 +169,7 @@ void bind_makers(nb::class_<PyCommunicator>& type) {
         });
       },
       nb::arg("color").none(), nb::arg("key") = 0, nb::arg("config").none() = nb::none(),
+      nb::sig("def split(self, color: int | None, key: int = 0, config: Config | None = None) -> Communicator | None"),
       "One new communicator for each color, ranks ordered by key. color None: takes part and gets None.");
   type.def(
       "duplicate",
@@ -280,7 +286,6 @@ void bind_questions(nb::class_<PyCommunicator>& type) {
           "abort", [](PyCommunicator& self) { check(tuttiCommAbort(self.get())); },
           "Ends every pending operation, on all ranks. From any thread.")
       .def("close", &PyCommunicator::close, "Finalizes where that was not done, and frees everything.")
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
           [](PyCommunicator& self, nb::handle kind, nb::handle, nb::handle) {
@@ -312,12 +317,12 @@ void bind_communicator(nb::module_& module) {
           },
           nb::kw_only(), nb::arg("deadline_ms") = nb::none(), nb::arg("algorithm") = nb::none(),
           nb::arg("determinism") = nb::none(), nb::arg("inputs") = 1);
-  nb::class_<PyStream>(module, "Stream", "An ordered queue of calls with a thread of its own.")
-      .def(nb::init<>())
+  nb::class_<PyStream> stream(module, "Stream", "An ordered queue of calls with a thread of its own.");
+  bind_enter(stream, "Stream");
+  stream.def(nb::init<>())
       .def("synchronize", &PyStream::synchronize, "Blocks until everything enqueued is done; raises the first error.")
       .def("idle", &PyStream::idle, "Whether everything enqueued is done; raises the first error.")
       .def("close", &PyStream::close, "Waits for what is enqueued, then ends the stream's thread.")
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
           [](PyStream& self, nb::handle kind, nb::handle, nb::handle) {
@@ -326,6 +331,7 @@ void bind_communicator(nb::module_& module) {
           },
           nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
   nb::class_<PyCommunicator> type(module, "Communicator", "A rank's membership in a communicator.");
+  bind_enter(type, "Communicator");
   bind_makers(type);
   bind_questions(type);
   bind_collectives(type);

@@ -86,6 +86,13 @@ void run_unlocked(Call call) {
   check(result);
 }
 
+// `with`: gives the object itself, a `name`.
+template <class Type>
+void bind_enter(nb::class_<Type>& type, const std::string& name) {
+  type.def("__enter__", [](nb::handle self) { return nb::borrow(self); },
+           nb::sig(("def __enter__(self) -> " + name).c_str()));
+}
+
 void bind_communicator(nb::module_& module);
 void bind_collectives(nb::class_<PyCommunicator>& communicator);
 void bind_others(nb::module_& module);
@@ -94,7 +101,7 @@ namespace nanobind::detail {
 
 template <>
 struct type_caster<OnStream> {
-  NB_TYPE_CASTER(OnStream, const_name("Stream | int | object | None"))
+  NB_TYPE_CASTER(OnStream, const_name("_Stream"))  // which the stub defines
 
   bool from_python(handle source, uint32_t, cleanup_list*) noexcept { return stream_of(source, value); }
 };

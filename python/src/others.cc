@@ -67,29 +67,64 @@ class Prepared {
   Kept kept_;
 };
 
-// Memory of each rank that the others reach.
-class Window {
+// Memory that a communicator knows as long as this is open, and that stays.
+class Opened {
  public:
-  Window(nb::handle comm, const std::optional<WritableArray>& memory) : comm_(nb::borrow(comm)) {
-    Elements bytes;
-    if (memory) {
-      bytes = elements_of("memory", *memory, tuttiUint8);
-      memory_ = nb::cast(*memory);
-    }
-    const tuttiComm_t handle = communicator().get();
-    run_unlocked([&] { return tuttiCommWindowRegister(handle, bytes.data, bytes.count, &handle_); });
+  Opened(nb::handle comm, nb::object memory) : comm_(nb::borrow(comm)), memory_(std::move(memory)) {}
+  Opened(const Opened&) = delete;
+
+ protected:
+  // Null where the communicator has ended, and what it knew with it.
+  tuttiComm_t live() const {
+    const auto& comm = nb::cast<PyCommunicator&>(comm_);
+    return comm.closed() ? nullptr : comm.get();
   }
-  ~Window() {
-    if (communicator().closed()) return;
-    const tuttiComm_t comm = communicator().get();
-    const nb::gil_scoped_release unlocked;
-    tuttiCommWindowDeregister(comm, handle_);
+  tuttiComm_t comm() const { return nb::cast<PyCommunicator&>(comm_).get(); }
+  void let_go() { memory_.reset(); }
+
+ private:
+  nb::object comm_, memory_;
+};
+
+class Registration : public Opened {
+ public:
+  Registration(nb::handle_t<PyCommunicator> comm, const Array& memory) : Opened(comm, nb::cast(memory)) {
+    const Elements bytes = elements_for("memory", memory, tuttiUint8, nullptr, false);
+    check(tuttiCommRegister(this->comm(), bytes.data, bytes.count, &handle_));
+  }
+  ~Registration() {
+    if (tuttiComm_t const comm = live()) tuttiCommDeregister(comm, handle_);
   }
   void close() {
-    const tuttiComm_t comm = communicator().get();
-    const tuttiWindow_t window = std::exchange(handle_, nullptr);
-    run_unlocked([=] { return tuttiCommWindowDeregister(comm, window); });
-    memory_.reset();
+    check(tuttiCommDeregister(comm(), std::exchange(handle_, nullptr)));
+    let_go();
+  }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// Memory of each rank that the others reach.
+class Window : public Opened {
+ public:
+  Window(nb::handle_t<PyCommunicator> comm, const std::optional<WritableArray>& memory)
+      : Opened(comm, memory ? nb::cast(*memory) : nb::object()) {
+    const Elements bytes = memory ? elements_of("memory", *memory, tuttiUint8) : Elements{};
+    run_unlocked([&, handle = this->comm()] {
+      return tuttiCommWindowRegister(handle, bytes.data, bytes.count, &handle_);
+    });
+  }
+  ~Window() {
+    if (tuttiComm_t const comm = live()) {
+      const nb::gil_scoped_release unlocked;
+      tuttiCommWindowDeregister(comm, handle_);
+    }
+  }
+  void close() {
+    run_unlocked([comm = comm(), window = std::exchange(handle_, nullptr)] {
+      return tuttiCommWindowDeregister(comm, window);
+    });
+    let_go();
   }
   tuttiWindow_t get() const {
     if (handle_ == nullptr) raise(tuttiInvalidUsage, "the window is closed");
@@ -97,19 +132,17 @@ class Window {
   }
 
  private:
-  PyCommunicator& communicator() const { return nb::cast<PyCommunicator&>(comm_); }
-  nb::object comm_, memory_;
   tuttiWindow_t handle_ = nullptr;
 };
 
 // An operator of the caller's own.
 class Operator {
  public:
-  Operator(nb::handle comm, nb::callable function, int datatype, bool commutative)
+  Operator(nb::handle_t<PyCommunicator> comm, nb::callable function, int datatype, bool commutative)
       : comm_(nb::borrow(comm)), function_(std::move(function)), type_(tuttiDataType_t(datatype)) {
     check(tuttiRedOpCreate(&op_, &Operator::call, type_, commutative, this, communicator().get()));
   }
-  Operator(nb::handle comm, const Array& scalar, std::optional<int> datatype) : comm_(nb::borrow(comm)) {
+  Operator(nb::handle_t<PyCommunicator> comm, const Array& scalar, std::optional<int> datatype) : comm_(nb::borrow(comm)) {
     const Elements value = elements_of("scalar", scalar, datatype);
     if (value.count != 1) raise(tuttiInvalidArgument, "scalar has " + std::to_string(value.count) + " elements");
     type_ = value.type;
@@ -155,8 +188,11 @@ nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> allocate(size_t bytes) {
 
 void bind_windows(nb::module_& module) {
   using namespace nb::literals;
-  nb::class_<Window>(module, "Window", "Memory of each rank that the other ranks put into and get from. Collective.")
-      .def(nb::init<nb::handle, const std::optional<WritableArray>&>(), "communicator"_a,
+  nb::class_<Window> window(module, "Window",
+                            "Memory of each rank that the other ranks put into and get from. Collective.");
+  bind_enter(window, "Window");
+  window
+      .def(nb::init<nb::handle_t<PyCommunicator>, const std::optional<WritableArray>&>(), "communicator"_a,
            nb::arg("memory").none() = nb::none())
       .def(
           "put",
@@ -190,7 +226,6 @@ void bind_windows(nb::module_& module) {
           },
           "peer"_a)
       .def("close", &Window::close, "Collective: blocks until all ranks have closed theirs.")
-      .def("__enter__", [](nb::handle self) { return nb::borrow(self); })
       .def(
           "__exit__",
           [](Window& self, nb::handle kind, nb::handle, nb::handle) {
@@ -199,13 +234,27 @@ void bind_windows(nb::module_& module) {
           nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
 }
 
+void bind_registration(nb::module_& module) {
+  using namespace nb::literals;
+  nb::class_<Registration> type(module, "Registration",
+                                "Memory that is registered with a communicator, as NCCL's programs do, until close().");
+  bind_enter(type, "Registration");
+  type.def(nb::init<nb::handle_t<PyCommunicator>, const Array&>(), "communicator"_a, "memory"_a)
+      .def("close", &Registration::close)
+      .def(
+          "__exit__", [](Registration& self, nb::handle, nb::handle, nb::handle) { self.close(); },
+          nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
+}
+
 template <class Scope>
-void bind_scope(nb::class_<Scope>& type) {
-  type.def("__enter__",
-           [](nb::handle self) {
-             nb::cast<Scope&>(self).enter();
-             return nb::borrow(self);
-           })
+void bind_scope(nb::class_<Scope>& type, const char* enter) {
+  type.def(
+          "__enter__",
+          [](nb::handle self) {
+            nb::cast<Scope&>(self).enter();
+            return nb::borrow(self);
+          },
+          nb::sig(enter))
       .def(
           "__exit__", [](Scope& self, nb::handle kind, nb::handle, nb::handle) { self.exit(!kind.is_none()); },
           nb::arg("kind").none(), nb::arg("value").none(), nb::arg("traceback").none());
@@ -274,18 +323,22 @@ void bind_others(nb::module_& module) {
   using namespace nb::literals;
   nb::class_<Group> group(module, "group", "with group(): calls inside are collected and run together at its end.");
   group.def(nb::init<>());
-  bind_scope(group);
+  bind_scope(group, "def __enter__(self) -> group");
   nb::class_<Prepared> prepared(
       module, "Prepared", "with Prepared() as p: calls inside are checked and kept; p.start() runs them each time.");
   prepared.def(nb::init<>()).def("start", &Prepared::start, nb::arg("stream").none() = nb::none());
-  bind_scope(prepared);
+  bind_scope(prepared, "def __enter__(self) -> Prepared");
   bind_windows(module);
+  bind_registration(module);
   nb::class_<Operator>(module, "Operator", "A reduction of the caller's own; op is what calls take.")
-      .def(nb::init<nb::handle, nb::callable, int, bool>(), "communicator"_a, "function"_a, "datatype"_a,
-           "commutative"_a = true)
+      .def(nb::init<nb::handle_t<PyCommunicator>, nb::callable, int, bool>(), "communicator"_a, "function"_a,
+           "datatype"_a, "commutative"_a = true,
+           nb::sig("def __init__(self, communicator: Communicator, "
+                   "function: collections.abc.Callable[[numpy.typing.NDArray[numpy.uint8], "
+                   "numpy.typing.NDArray[numpy.uint8]], object], datatype: int, commutative: bool = True) -> None"))
       .def_static(
           "premultiplied_sum",
-          [](nb::handle comm, const Array& scalar, std::optional<int> datatype) {
+          [](nb::handle_t<PyCommunicator> comm, const Array& scalar, std::optional<int> datatype) {
             return std::make_unique<Operator>(comm, scalar, datatype);
           },
           "communicator"_a, nb::arg("scalar").noconvert(), nb::arg("datatype").none() = nb::none(),

@@ -10,13 +10,15 @@ contiguous, of the host or of a CUDA device, never copied. Calls run without Pyt
 sentence (tutti.errors). Meanings are those of include/tutti/tutti.h. tutti.torch is a backend of torch.distributed."""
 import enum as _enum
 import math as _math
+from typing import Any as _Any
 
 import numpy as _numpy
+from numpy.typing import DTypeLike as _DTypeLike, NDArray as _NDArray
 
 from . import errors
 try:
-    from ._core import (HEADER_VERSION, Communicator, Config, Operator, Options, Prepared, Stream, Window, allocate,
-                        environment_rank, error_string, group, library, opaque, type_size, unique_id, version)
+    from ._core import (HEADER_VERSION, Communicator, Config, Operator, Options, Prepared, Registration, Stream, Window,
+                        allocate, environment_rank, error_string, group, library, opaque, type_size, unique_id, version)
 except ImportError as error:
     raise ImportError(f"libtutti or the bindings of this package cannot be loaded: {error}; reinstall the package") from error
 from .errors import (Aborted, DeviceError, Error, InternalError, InvalidArgument, InvalidUsage, Mismatch, RemoteError,
@@ -84,7 +86,7 @@ SUM, PROD, MAX, MIN, AVG = Op.SUM, Op.PROD, Op.MAX, Op.MIN, Op.AVG
 BAND, BOR, BXOR, LAND, LOR, MINLOC, MAXLOC = Op.BAND, Op.BOR, Op.BXOR, Op.LAND, Op.LOR, Op.MINLOC, Op.MAXLOC
 
 
-def empty(shape: int | tuple[int, ...], dtype: object = _numpy.float32) -> _numpy.ndarray:
+def empty(shape: int | tuple[int, ...], dtype: _DTypeLike = _numpy.float32) -> _NDArray[_Any]:
     """A numpy array of zeros that the other ranks of this host reach directly (docs/memory.md): large calls on it copy
     less. It takes whole pages, so it is meant for large arrays."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -93,7 +95,7 @@ def empty(shape: int | tuple[int, ...], dtype: object = _numpy.float32) -> _nump
 
 
 __all__ = ["Aborted", "Communicator", "Config", "DeviceError", "Determinism", "Error", "HEADER_VERSION", "InternalError",
-           "InvalidArgument", "InvalidUsage", "Mismatch", "Op", "Operator", "Options", "Prepared", "RemoteError", "Stream",
-           "SystemError", "Timeout", "Type", "Unsupported", "Window", "allocate", "empty", "environment_rank",
+           "InvalidArgument", "InvalidUsage", "Mismatch", "Op", "Operator", "Options", "Prepared", "Registration",
+           "RemoteError", "Stream", "SystemError", "Timeout", "Type", "Unsupported", "Window", "allocate", "empty", "environment_rank",
            "error_string", "errors", "group", "library", "opaque", "type_size", "unique_id", "version",
            "SUM", "PROD", "MAX", "MIN", "AVG", "BAND", "BOR", "BXOR", "LAND", "LOR", "MINLOC", "MAXLOC"]

@@ -4,6 +4,7 @@ which also shows that calls run without Python's lock. Usage: bindings_test.py [
 import ast
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -193,8 +194,11 @@ class Errors(unittest.TestCase):
                     call()
             read_only = np.zeros(3)
             read_only.setflags(write=False)
-            with self.assertRaises((TypeError, tutti.Error)):
-                comm.broadcast(read_only, 0)
+            for name, call in (("data", lambda: comm.broadcast(read_only, 0)), ("send", lambda: comm.all_reduce(read_only)),
+                               ("recv", lambda: comm.all_reduce(np.zeros(3), read_only)),
+                               ("data", lambda: comm.recv(b"bytes", 1 - comm.rank))):
+                with self.assertRaisesRegex(tutti.InvalidArgument, f"{name} is read-only"):
+                    call()
             data = np.ones(1)
             comm.all_reduce(data)
             self.assertEqual(data[0], comm.size)
@@ -257,7 +261,31 @@ class Memory(unittest.TestCase):
         run(2, body)
 
 
+    def test_registered_memory_stays_until_the_registration_ends(self):
+        def body(comm):
+            memory = tutti.empty(1 << 16, np.float32)
+            memory[:] = 1
+            with tutti.Registration(comm, memory) as registration:
+                del memory  # the registration holds it
+            registration.close()  # once more does not hurt
+            kept = tutti.Registration(comm, np.ones(3))
+            with self.assertRaisesRegex(tutti.InvalidArgument, "size"):
+                tutti.Registration(comm, np.ones(0))
+            with self.assertRaises(TypeError):
+                tutti.Registration(np.ones(3), np.ones(3))
+            comm.close()
+            del kept  # after its communicator
+        run(1, lambda comm: body(comm.duplicate()))
+
+
 class Devices(unittest.TestCase):
+    def test_ranks_of_one_process_name_their_devices(self):
+        code = ("import tutti\nprint([c.device for c in tutti.Communicator.all(2, [1, -1])])\n"
+                "try: tutti.Communicator.all(2, [1])\nexcept tutti.InvalidArgument as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TUTTI_DEVICE": "simulated:devices=2"}, text=True,
+                              capture_output=True, check=True)
+        self.assertEqual(done.stdout.splitlines(), ["[1, -1]", "devices has 1 numbers for 2 ranks"])
+
     def test_a_rank_names_its_device_and_hears_where_there_is_none(self):
         code = ("import numpy as np, tutti\n"
                 "for device in (None, 1, 7):\n"
@@ -275,6 +303,20 @@ class Devices(unittest.TestCase):
         self.assertRegex(with_none[1], "Unsupported .*device is 1, but this process has none")
 
 
+class Whole(unittest.TestCase):
+    def test_every_function_of_the_c_interface_is_bound(self):
+        [core] = pathlib.Path(tutti.__file__).parent.glob("_core*.so")
+
+        header = (pathlib.Path(__file__).parents[2] / "include" / "tutti" / "tutti.h").read_text(encoding="utf-8")
+        there = set(re.findall(r"^TUTTI_API [\w ]+?\**(tutti\w+)\(", header, re.M))
+        used = subprocess.run(["nm", "-D", "--undefined-only", "--format=just-symbols", core], capture_output=True, text=True,
+                              check=True).stdout
+        bound = {line.partition("@")[0] for line in used.splitlines()}
+        self.assertGreater(len(there), 60)
+        missing = {name for name in there - bound if not {name + "With", name + "Config"} & bound}
+        self.assertEqual(missing, set())
+
+
 class Types(unittest.TestCase):
     def test_stubs_name_all_that_there_is_with_its_types(self):
         core = sys.modules["tutti._core"]
@@ -289,7 +331,7 @@ class Types(unittest.TestCase):
         def there(thing):
             return {name for name in vars(thing) if not name.startswith("_")}
         self.assertEqual(declared(stub.body), there(core))
-        for kind in (node for node in stub.body if isinstance(node, ast.ClassDef)):
+        for kind in (node for node in stub.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")):
             self.assertEqual(declared(kind.body), there(getattr(core, kind.name)), kind.name)
         for function in (node for node in ast.walk(stub) if isinstance(node, ast.FunctionDef)):
             self.assertIsNotNone(function.returns, function.name)

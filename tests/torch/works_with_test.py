@@ -304,5 +304,27 @@ def setUpModule():
     torch.optim.Adam(fine.parameters()).step()
 
 
+class Package(unittest.TestCase):
+    def test_calls_of_the_package_take_tensors_where_they_lie_and_refuse_those_that_lie_otherwise(self):
+        [comm] = tutti.Communicator.all(1)
+        numbers = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
+                   torch.float64, torch.complex64, torch.complex128, torch.bool]
+        for dtype in numbers:
+            source, target = torch.arange(6).to(dtype), torch.zeros(6, dtype=dtype)
+            place = target.data_ptr()
+            comm.all_reduce(source, target)
+            self.assertTrue(target.equal(source) and target.data_ptr() == place, dtype)
+            comm.all_reduce(target)
+            self.assertTrue(target.equal(source), dtype)
+        pairs = torch.complex(torch.ones(3), torch.ones(3))
+        for tensor, words in ((torch.ones(3, 3).t(), "not contiguous"), (pairs.conj(), "is_conj.*resolve_conj"),
+                              (pairs[:1].conj().imag, "is_neg.*resolve_neg")):
+            with self.assertRaisesRegex(tutti.InvalidArgument, f"send.*{words}"):
+                comm.all_reduce(tensor, torch.zeros_like(tensor))
+        for tensor in (torch.ones(3, device="meta"), torch.ones(3).to_sparse()):
+            with self.assertRaisesRegex(TypeError, "incompatible function arguments"):
+                comm.all_reduce(tensor)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

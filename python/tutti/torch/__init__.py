@@ -1,6 +1,7 @@
 """Tutti as a backend of torch.distributed: `import tutti.torch`, then `init_process_group("tutti")`.
 
 Where PyTorch looks for backends itself (2.15 does), no import is needed. docs/pytorch.md says more."""
+import collections.abc
 import contextlib
 import datetime
 import functools
@@ -64,7 +65,7 @@ def use_shared_memory(on: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def shared_memory():
+def shared_memory() -> collections.abc.Iterator[None]:
     """use_shared_memory for the tensors that are made inside a `with`."""
     module = _compiled("shared_memory")
     before = module.uses_shared_memory()
@@ -85,17 +86,17 @@ def _backend(group):
         return group._get_backend(torch.device("cuda"))
 
 
-def transport(peer: int, group=None) -> str:
+def transport(peer: int, group: dist.ProcessGroup | None = None) -> str:
     """What reaches rank `peer` of the group: "self", "shm" or "tcp"."""
     return _compiled("transport").transport(_backend(group), peer)
 
 
-def algorithm(collective: str, nbytes: int, group=None) -> str:
+def algorithm(collective: str, nbytes: int, group: dist.ProcessGroup | None = None) -> str:
     """What runs for a collective ("all_reduce", ...) of so many bytes."""
     return _compiled("algorithm").algorithm(_backend(group), collective, nbytes)
 
 
-def abort(group=None) -> None:
+def abort(group: dist.ProcessGroup | None = None) -> None:
     """Ends every pending call of the group, on all ranks, with an error."""
     _compiled("abort").abort(_backend(group))
 
