@@ -227,12 +227,16 @@ class Devices(unittest.TestCase):
             dist.all_reduce(tensor)
             flag = devices.stall(device.index) if rank == 0 else None
             barrier = dist.barrier(async_op=True)
-            time.sleep(0.05)
-            assert not barrier.is_completed()
             if rank == 0:
+                time.sleep(0.05)
+                assert not barrier.is_completed()
+                released = time.monotonic()
                 devices.release(flag)
+                return released
             barrier.wait()
-        run(2, body)
+            return time.monotonic()
+        released, passed = run(2, body)
+        self.assertGreaterEqual(passed, released)
 
     def test_errors_are_told_by_the_next_call(self):
         def body(rank, _size, device):
