@@ -25,11 +25,20 @@ def arguments():
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--lr", type=float, default=0.01)
-    parser.add_argument("--checkpoint", help="file to go on from, and to write after each epoch")
+    parser.add_argument("--checkpoint", help="file of rank 0 to go on from, and to write after each epoch")
     parser.add_argument("--plot", help="SVG file for loss and throughput")
     parser.add_argument("--shared-memory", action="store_true", help="tensors that the ranks of a host reduce in place")
     parser.add_argument("--die", type=int, default=-1, help="rank 1 dies in this epoch of the first attempt: a rehearsal")
     return parser.parse_args()
+
+
+def saved(path):
+    """What rank 0 has saved before, for all: other hosts may not see its disk."""
+    state = [None]
+    if path and dist.get_rank() == 0 and os.path.exists(path):
+        state = [torch.load(path, weights_only=True)]
+    dist.broadcast_object_list(state, src=0)
+    return state[0]
 
 
 def main():
@@ -44,9 +53,8 @@ def main():
     data, test = digits(options.data), digits(options.data, "t10k")
     sampler = DistributedSampler(data, seed=0)
     loader = DataLoader(data, batch_size=options.batch, sampler=sampler)
-    first = 0
-    if options.checkpoint and os.path.exists(options.checkpoint):
-        state = torch.load(options.checkpoint, weights_only=True)
+    first, state = 0, saved(options.checkpoint)
+    if state is not None:
         model.module.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first = state["epoch"]

@@ -9,7 +9,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from common import say
+from common import plot, say
 from torch.nn.parallel import DistributedDataParallel
 
 import tutti.torch  # noqa: F401 - registers the backend
@@ -82,6 +82,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", default="tutti")
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--plot", help="SVG file for both losses")
     options = parser.parse_args()
     dist.init_process_group(options.backend)
     torch.set_num_threads(1)
@@ -91,6 +92,8 @@ def main():
     say(f"data parallel:  loss {one[0]:.4f} to {one[-1]:.4f}")
     say(f"model parallel: loss {other[0]:.4f} to {other[-1]:.4f}")
     say(f"largest difference between the two: {max(abs(a - b) for a, b in zip(one, other)):.2e}")
+    if options.plot:
+        plot(options.plot, "training of 10-100-10", {"loss, data parallel": one, "loss, model parallel": other})
     dist.destroy_process_group()
 
 

@@ -5,7 +5,13 @@ import datetime
 import inspect
 import json
 import os
+import pathlib
+import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -539,6 +545,41 @@ class SharedMemory(unittest.TestCase):
             del tensors
             return True
         self.assertEqual(ranks.run(2, body), [True, True])
+
+
+class EntryPoints(unittest.TestCase):
+    """As pip installs them."""
+    SOURCES = pathlib.Path(__file__).resolve().parents[2]
+    PROGRAM = ("import sys, torch, torch.distributed as dist; assert not any(name.startswith('tutti') for name in sys.modules)\n"
+               "dist.init_process_group('tutti', store=dist.HashStore(), rank=0, world_size=1)\n"
+               "one = torch.ones(1); dist.all_reduce(one); print(dist.get_backend(), one.item())")
+
+    def run_program(self, program, package, **environment):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(self.SOURCES / "python" / "_tutti_autoload.py", folder)
+            information = pathlib.Path(folder, "tutti-0.dist-info")
+            information.mkdir()
+            (information / "METADATA").write_text("Name: tutti\nVersion: 0\n")
+            groups = re.findall(r'^\[project.entry-points."(.*)"\]\n(.*) = "(.*)"$', (self.SOURCES / "pyproject.toml").read_text(), re.M)
+            (information / "entry_points.txt").write_text("".join(f"[{group}]\n{name} = {what}\n" for group, name, what in groups))
+            return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                                  env={**os.environ, "PYTHONPATH": f"{folder}:{package}", **environment})
+
+    @unittest.skipUnless(hasattr(torch, "_import_device_backends"), "this PyTorch looks for no entry points")
+    def test_the_backend_is_found_without_an_import(self):
+        tutti.torch._module()  # compiled
+        package = pathlib.Path(tutti.__file__).parents[1]
+        found = [self.run_program(self.PROGRAM, package)]
+        if hasattr(dist.Backend, "_ensure_backend_registered"):  # also where `import torch` looks for nothing
+            found.append(self.run_program(self.PROGRAM, package, TORCH_DEVICE_BACKEND_AUTOLOAD="0"))
+        for done in found:
+            self.assertEqual((done.returncode, done.stdout), (0, "tutti 1.0\n"), done.stderr)
+
+    @unittest.skipUnless(hasattr(torch, "_import_device_backends"), "this PyTorch looks for no entry points")
+    def test_a_broken_package_does_not_keep_others_from_pytorch(self):
+        done = self.run_program(self.PROGRAM.replace("dist.init", "print(torch.ones(1).item())\ndist.init", 1), "/nowhere")
+        self.assertEqual(done.stdout, "1.0\n", done.stderr)
+        self.assertRegex(done.stderr, "No module named 'tutti'|Failed to load the c10d backend entry point")
 
 
 if __name__ == "__main__":

@@ -91,16 +91,19 @@ class Examples(unittest.TestCase):
         import namespaces
         if (reason := namespaces.why_not()) is not None:
             self.skipTest(reason)
-        with namespaces.Hosts(2) as hosts:
+        with namespaces.Hosts(2) as hosts, tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
             for example, ranks_each, arguments, wanted in (
-                    ("primitives.py", 2, (), "passed by all"), ("by_hand.py", 2, ("--epochs", "1"), "on all ranks: True"),
+                    ("primitives.py", 2, ("--folder", "."), "network that was saved"),
+                    ("by_hand.py", 2, ("--epochs", "1"), "on all ranks: True"),
                     ("two_kinds.py", 2, (), "difference"), ("pipeline.py", 1, (), "a layer each: loss"),
-                    ("ddp_mnist.py", 2, ("--epochs", "1"), "accuracy")):
+                    ("ddp_mnist.py", 2, ("--epochs", "1", "--checkpoint", "digits.pt"), "accuracy"),
+                    ("ddp_mnist.py", 2, ("--epochs", "2", "--checkpoint", "digits.pt"), "goes on after epoch 1")):
                 port = free_port()
                 started = [hosts.start(node, [
                     sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node_rank", str(node),
                     "--nproc_per_node", str(ranks_each), "--master_addr", hosts.address(0), "--master_port", str(port),
-                    str(FOLDER / example), *arguments], stdout=subprocess.PIPE, text=True) for node in range(2)]
+                    str(FOLDER / example), *arguments], stdout=subprocess.PIPE, text=True, cwd=(one, other)[node])
+                           for node in range(2)]  # each host with a disk of its own
                 texts = [process.communicate(timeout=150)[0] for process in started]
                 self.assertEqual([process.returncode for process in started], [0, 0], texts)
                 self.assertIn(wanted, texts[0])
