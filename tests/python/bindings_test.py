@@ -307,7 +307,7 @@ class Whole(unittest.TestCase):
     def test_every_function_of_the_c_interface_is_bound(self):
         [core] = pathlib.Path(tutti.__file__).parent.glob("_core*.so")
 
-        header = (pathlib.Path(__file__).parents[2] / "include" / "tutti" / "tutti.h").read_text(encoding="utf-8")
+        header = (pathlib.Path(__file__).resolve().parents[2] / "include" / "tutti" / "tutti.h").read_text(encoding="utf-8")
         there = set(re.findall(r"^TUTTI_API [\w ]+?\**(tutti\w+)\(", header, re.M))
         used = subprocess.run(["nm", "-D", "--undefined-only", "--format=just-symbols", core], capture_output=True, text=True,
                               check=True).stdout

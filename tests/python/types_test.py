@@ -10,7 +10,7 @@ import unittest
 
 import tutti
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def mypy(*arguments):
