@@ -92,11 +92,33 @@ void Communicator::forget_repeats() noexcept {
 
 // The short wait comes first: it looks at the awaited word and at nothing else, for a few microseconds at most.
 Code Communicator::finish(Operation& operation, Status status) noexcept {
-  if (patience_.spin_ns > 0 && !recorder_->tracing()) {
+  if (recorder_->tracing()) [[unlikely]]
+    return status == Status::done ? Code::success : wait_for(operation, timeout_ns_);
+  if (patience_.spin_ns > 0) {
     while (status == Status::again && engine_->watch(operation).wait()) status = engine_->progress(operation);
+  } else if (!shares_core_with_.empty()) {
+    status = take_turns(operation, status);
   }
   if (status == Status::done) [[likely]] return Code::success;
   return wait_for(operation, timeout_ns_);
+}
+
+// The core goes at once to a rank on it that has yet to do its part, and is kept for a moment where all of them have
+// done it and what is awaited comes from other cores: a rank that gets it then could but give it back. So a call of p
+// ranks on a core costs it p - 1 hand-overs, which is the least. A moment is what two hand-overs take.
+Status Communicator::take_turns(Operation& operation, Status status) noexcept {
+  constexpr int turns_max = 32, looks_max = 64;
+  for (int turn = 0; turn < turns_max && status == Status::again; ++turn) {
+    if (engine_->watch(operation).word == nullptr) return status;
+    Awaited awaited = engine_->awaited(operation, shares_core_with_);
+    for (int look = 0; look < looks_max && !awaited.from_marked && awaited.from_others; ++look) {
+      cpu_relax();
+      awaited = engine_->awaited(operation, shares_core_with_);
+    }
+    if (awaited.from_marked || awaited.from_others) ::sched_yield();
+    status = engine_->progress(operation);
+  }
+  return status;
 }
 
 Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {

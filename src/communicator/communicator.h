@@ -346,6 +346,7 @@ class Communicator {
   void remember(Repeat& repeat, const Request& request) const noexcept;
   void forget_repeats() noexcept;
   Code finish(Operation& operation, Status status) noexcept;
+  Status take_turns(Operation& operation, Status status) noexcept;
   Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;
   void settle(const Operation& operation) noexcept;
   std::string waiting_sentence(const Operation& operation, const WaitingOn& waiting, TimeNs timeout_ns) const;
@@ -373,6 +374,7 @@ class Communicator {
   const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
   size_t shared_path_bytes_min_ = ~size_t{0};
   bool crowded_ = false;  // some core has several ranks; the same on all
+  std::vector<uint8_t> shares_core_with_;  // [rank], where they are crowded: may run on this one's cores
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

@@ -290,6 +290,8 @@ void Communicator::make_planner(const CommunicatorOptions& options) {
   if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   crowded_ = contention_of(by_machine) > 1;
+  for (int r = 0; crowded_ && r < size_; ++r)
+    shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),
                         message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));

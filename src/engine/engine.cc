@@ -215,4 +215,18 @@ Watch Engine::watch(const Operation& operation) const noexcept {
   return channel.endpoints[plan.peers[fold.peers + channel.next_in]]->watch();
 }
 
+// All words are looked at without a branch between, so that their lines come at once and not one after the other.
+Awaited Engine::awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept {
+  const Operation::Channel& channel = operation.channel_[0];
+  const Plan& plan = *operation.work_.plan;
+  if (!operation.alone_ || !plan.sends_first || channel.tiles > 1) return {true, true};
+  bool from[2] = {false, false};
+  for (uint32_t step = channel.step; step < plan.steps.size(); ++step) {
+    const Fold& fold = plan.steps[step];
+    if (fold.n_to > 0) return {true, true};  // a receiver has no room
+    for (const uint32_t peer : plan.from(fold)) from[marked[peer]] |= !channel.endpoints[peer]->watch().arrived();
+  }
+  return {from[1], from[0]};
+}
+
 }  // namespace tutti

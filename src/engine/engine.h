@@ -65,6 +65,11 @@ struct WaitingOn {
   uint64_t signature = 0;  // of the message
 };
 
+struct Awaited {
+  bool from_marked;
+  bool from_others;
+};
+
 // A running operation: its work and, per channel, (tile, step, bytes done). Fixed size, owned by the caller, reusable.
 class Operation {
  public:
@@ -148,6 +153,11 @@ class Engine {
   // While progress() says again: where the awaited message's arrival can be seen. Of operations of several channels,
   // whichever was looked at last.
   Watch watch(const Operation& operation) const noexcept;
+
+  // While progress() says again: whether messages have yet to come from ranks that `marked` has (1; 0: not; one entry a
+  // rank), and from others. Known of plans whose sends come first, where ranks whose message has come have done all
+  // that this operation needs of them but to receive; of other operations it says both.
+  Awaited awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept;
 
  private:
   template <bool v_form>

@@ -270,6 +270,11 @@ void allow_early_messages(Plan& plan, const Shape& shape) {
   }
 }
 
+bool sends_first(std::span<const Fold> steps) {
+  const auto receives = std::find_if(steps.begin(), steps.end(), [](const Fold& fold) { return fold.n_from > 0; });
+  return std::none_of(receives, steps.end(), [](const Fold& fold) { return fold.n_to > 0; });
+}
+
 }  // namespace
 
 Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place,
@@ -296,6 +301,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
   }
   end_draft(schedule.size());
   allow_early_messages(plan, shape);
+  plan.sends_first = sends_first(plan.steps);
   return plan;
 }
 

@@ -125,6 +125,12 @@ MachineCosts decode_machine_costs(std::span<const std::byte> bytes) {
   return costs;
 }
 
+bool may_meet(const Place& a, const Place& b) {
+  return a.host == b.host && std::any_of(a.cores_allowed.begin(), a.cores_allowed.end(), [&](int core) {
+           return std::find(b.cores_allowed.begin(), b.cores_allowed.end(), core) != b.cores_allowed.end();
+         });
+}
+
 double contention_of(std::span<const Place> places) {
   std::map<int, std::vector<const Place*>> by_host;
   for (const Place& place : places) by_host[place.host].push_back(&place);

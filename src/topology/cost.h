@@ -71,6 +71,9 @@ MachineCosts calibrate(int budget_ms = 25, const Host* host = nullptr);
 // Error(invalid_argument) where links is not n × n.
 CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> links, const MachineCosts& costs);
 
+// Whether two ranks may run on the same core.
+bool may_meet(const Place& a, const Place& b);
+
 // Ranks per core where ranks are most crowded; at least 1.
 double contention_of(std::span<const Place> places);
 

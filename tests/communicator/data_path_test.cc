@@ -1,11 +1,14 @@
-// A small operation over shared memory allocates nothing, takes no lock and makes no system call: counted.
+// A small operation over shared memory allocates nothing, takes no lock and makes no system call; where ranks share
+// cores it yields no oftener than others must get their turn: counted.
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstddef>
@@ -28,6 +31,7 @@ struct Counts {
   long locks = 0;
   long system_calls = 0;
   int last_system_call = -1;
+  long yields = 0;
 };
 thread_local Counts counts;
 
@@ -70,6 +74,11 @@ extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   return real(mutex);
 }
 
+extern "C" int sched_yield() noexcept {
+  ++counts.yields;
+  return int(::syscall(SYS_sched_yield));
+}
+
 namespace tutti {
 namespace {
 
@@ -105,6 +114,41 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
     }).join();
   });
   ::unsetenv("TUTTI_SPIN_US");
+}
+
+// Two ranks on each of two cores. In each call every core must change hands once, so a rank need yield once in two
+// calls. Ranks that yielded while they awaited another core's rank did so three times in four calls. Other programs on
+// the cores make yields of their own, hence the least of many batches.
+TEST(DataPath, RanksThatShareCoresYieldOnceForEachTurnOfTheOthers) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  std::vector<size_t> cores;
+  for (size_t core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  if (cores.size() < 2) GTEST_SKIP() << "one core: no rank can be on another";
+  const auto pinned = [&](int rank) {
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(cores[size_t(rank % 2)], &own);
+    return ::sched_setaffinity(0, sizeof own, &own) == 0;
+  };
+  test::RanksOptions options;
+  options.transport = "shm";
+  options.before_join = [&](int rank) { ASSERT_TRUE(pinned(rank)); };
+  test::run_processes(4, options, [](int, tuttiComm_t comm) {
+    constexpr int batches = 100, calls = 200;
+    double least = 1e9;
+    for (int batch = 0; batch < batches; ++batch) {
+      counts.yields = 0;
+      for (int i = 0; i < calls; ++i) {
+        float values[2] = {1, 2}, sums[2] = {};
+        ASSERT_EQ(tuttiAllReduce(values, sums, 2, tuttiFloat32, tuttiSum, comm, nullptr), tuttiSuccess);
+        ASSERT_EQ(sums[1], 8);
+      }
+      least = std::min(least, double(counts.yields) / calls);
+    }
+    EXPECT_LE(least, 0.6);
+  });
 }
 
 // The counters count: a test of the test.

@@ -25,6 +25,7 @@ struct RanksOptions {
   int channels = -1;
   int determinism = -1;
   std::function<int(int rank)> device{};  // that a rank names; empty: none does
+  std::function<void(int rank)> before_join{};
 
   tuttiConfig_t config(int rank) const {
     tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
@@ -44,6 +45,7 @@ using Body = std::function<void(int rank, tuttiComm_t comm)>;
 inline void join_and_run(int n, const tuttiUniqueId& id, int rank, const RanksOptions& options, const Body& body) {
   const tuttiConfig_t config = options.config(rank);
   tuttiComm_t comm = nullptr;
+  if (options.before_join) options.before_join(rank);
   const tuttiResult_t result = tuttiCommInitRankConfig(&comm, n, id, rank, &config);
   ASSERT_EQ(result, tuttiSuccess) << "rank " << rank << ": " << tuttiGetLastError(nullptr);
   body(rank, comm);

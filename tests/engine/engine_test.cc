@@ -292,5 +292,67 @@ TEST_F(EngineTest, IsDoneAtOnceAloneOnACopy) {
   EXPECT_EQ(outputs_[0], inputs_[0]);
 }
 
+// A peer from whom nothing comes until the test says so.
+class Quiet final : public Endpoint {
+ public:
+  Status send(const std::byte*, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
+    bytes_done = bytes;
+    return Status::done;
+  }
+  Status recv(std::byte*, size_t, uint64_t, size_t&) noexcept override { return Status::again; }
+  std::byte* reserve(size_t) noexcept override { return nullptr; }
+  void commit(size_t, uint64_t) noexcept override {}
+  Status flush() noexcept override { return Status::done; }
+  Status view(size_t, uint64_t, const std::byte*&) noexcept override { return Status::again; }
+  Status release() noexcept override { return Status::done; }
+  Watch watch() const noexcept override { return {&arrived, 1}; }
+  const Fault& fault() const noexcept override { return fault_; }
+  std::atomic<uint32_t> arrived{0};
+
+ private:
+  Fault fault_;
+};
+
+TEST(EngineAwaits, TellsMarkedRanksFromOthersWherePlansSendFirst) {
+  Quiet peers[3];
+  Endpoint* const endpoints[] = {nullptr, &peers[0], &peers[1], &peers[2]};
+  const Engine engine(4, endpoints, 4096);
+  Fold adds = fold(in(0), out(0), 3, 0);
+  Plan plan = plan_of({fold(in(0), {}, 0, 3), adds}, {1, 2, 3});
+  const std::vector<uint8_t> marked = {0, 0, 1, 0};
+  std::vector<int32_t> input(8), output(8);
+  Operation operation;
+  const auto awaited = [&](bool sends_first) {
+    for (Quiet& peer : peers) peer.arrived = 0;
+    plan.sends_first = sends_first;
+    Work work;
+    work.plan = &plan;
+    work.input = reinterpret_cast<const std::byte*>(input.data());
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    work.count = input.size();
+    work.element_bytes = 4;
+    work.reduce = add_int32;
+    engine.start(operation, work, 0, 1);
+    EXPECT_EQ(engine.progress(operation), Status::again);
+    return engine.awaited(operation, marked);
+  };
+  const auto expect = [&](Awaited found, bool from_marked, bool from_others) {
+    EXPECT_EQ(found.from_marked, from_marked);
+    EXPECT_EQ(found.from_others, from_others);
+  };
+  expect(awaited(true), true, true);
+  peers[0].arrived = 1;
+  expect(engine.awaited(operation, marked), true, true);
+  peers[2].arrived = 1;
+  expect(engine.awaited(operation, marked), true, false);
+  peers[1].arrived = 1;
+  expect(engine.awaited(operation, marked), false, false);
+  peers[0].arrived = 0;
+  expect(engine.awaited(operation, marked), false, true);
+  awaited(false);
+  for (Quiet& peer : peers) peer.arrived = 1;
+  expect(engine.awaited(operation, marked), true, true);
+}
+
 }  // namespace
 }  // namespace tutti

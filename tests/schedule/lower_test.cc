@@ -99,6 +99,21 @@ TEST(Lower, MessagesMayComeBeforeTheirStepsWhereNothingElseLies) {
 }
 
 // What is finished is one pass from its source: a step that adds all inputs may not begin with a copy of one.
+TEST(Lower, SaysWhichPlansHaveAllTheirSendsFirst) {
+  const auto sends_first = [](Collective collective, std::string_view name) {
+    Group group;
+    group.rank = 1;
+    group.n = 4;
+    const Algorithm& algorithm = *find_algorithm(collective, name);
+    return lower(record(algorithm, group), algorithm.shape(group), name, false).sends_first;
+  };
+  for (const Collective direct : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all})
+    EXPECT_TRUE(sends_first(direct, "direct")) << name(direct);
+  EXPECT_TRUE(sends_first(Collective::all_reduce, "one_shot"));
+  for (const std::string_view staged : {"two_shot", "ring", "recursive_doubling"})
+    EXPECT_FALSE(sends_first(Collective::all_reduce, staged)) << staged;
+}
+
 TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
   EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3),
             "   1  in[0], send to 1 2\n"

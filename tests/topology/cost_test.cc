@@ -127,6 +127,18 @@ TEST(Contention, SeesRanksBoundToTheSameCore) {
   EXPECT_EQ(contention_of(where), 2);
 }
 
+TEST(Contention, RanksMayMeetWhereTheyHaveACoreInCommon) {
+  auto where = places(3, 1, 0);
+  where[0].cores_allowed = {0, 1};
+  where[1].cores_allowed = {1, 2};
+  where[2].cores_allowed = {2};
+  EXPECT_TRUE(may_meet(where[0], where[1]));
+  EXPECT_TRUE(may_meet(where[2], where[1]));
+  EXPECT_FALSE(may_meet(where[0], where[2]));
+  where[1].host = 1;
+  EXPECT_FALSE(may_meet(where[0], where[1]));
+}
+
 TEST(Contention, CountsTheQuotaOfTheCgroup) {
   auto where = places(4, 1, 8);
   for (Place& place : where) place.cpu_quota = 2;
