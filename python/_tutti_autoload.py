@@ -9,5 +9,5 @@ def register() -> None:
         from tutti.torch import _create
         return _create(*arguments)
 
-    if dist.is_available() and "TUTTI" not in dist.Backend._plugins:
+    if dist.is_available() and "TUTTI" not in getattr(dist.Backend, "_plugins", ()):
         dist.Backend.register_backend("tutti", create, devices=["cpu", "cuda"])
