@@ -14,6 +14,11 @@ namespace tutti {
 inline constexpr size_t fold_block_bytes = 4096;
 static_assert(fold_block_bytes >= opaque_bytes_max);
 
+// Messages from this size on are written together with the result that they carry: smaller ones are copied out of a
+// near cache, which is faster than two streams of stores (measured: all_reduce of 512 KiB and 1 MiB gain a tenth, 64
+// KiB would lose a fifth).
+inline constexpr size_t put_bytes_min = 192 * 1024;
+
 // Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
 inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
   return buffer == Buffer::input ? work.layout->input : work.layout->output;
@@ -243,11 +248,30 @@ class Engine::Run {
       const void* inputs[reduce_inputs_max];
       const Status arrived = view_all(fold, count, inputs);
       if (arrived != Status::done) return arrived;
+      if (puts_into_slot(fold, count)) {
+        void* const outputs[] = {result, first_slot(fold, count * work_.element_bytes)};
+        work_.put(outputs, 2, inputs, int(fold.operands()), count, divisor(fold), Store::cached);
+        if (release_all(fold) != Status::done) return Status::failed;
+        commit_all(fold, count * work_.element_bytes);
+        return Status::done;
+      }
       if (count > 0) fold_all(fold, inputs, result, count, store(fold));
       channel_.stored = true;
       if (release_all(fold) != Status::done) return Status::failed;
     }
     return send_to_all(fold, result, count * work_.element_bytes);
+  }
+
+  // Whether a result that is stored and sent to one receiver goes to both places at once, instead of being read again:
+  // where the message would be copied anyway, is large enough, and has room now.
+  bool puts_into_slot(const Fold& fold, size_t count) noexcept {
+    const size_t bytes = count * work_.element_bytes;
+    if (work_.put == nullptr || work_.custom != nullptr || fold.n_to != 1 ||
+        fold.operands() > uint32_t(reduce_inputs_max) || fold.operands() < 2 || bytes < put_bytes_min ||
+        lends_from(fold) != nullptr)
+      return false;
+    Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
+    return !receiver.stages() && receiver.reserve(bytes) != nullptr;
   }
 
   // The result is passed on: it is reduced straight into the first receiver's slot and copied to the others', and past the
