@@ -64,10 +64,7 @@ void Communicator::make_peer_path(const std::vector<std::string>& texts) {
   const bool wanted = environment_flag("TUTTI_PEERS");
   if (!all_reach(wanted ? why_no_peers(device_side_->platform(), cards, rank_) : "TUTTI_PEERS is 0")) return;
   std::unique_ptr<PeerProbe> probe;
-  const auto elsewhere = [&](const DeviceCard& card) {
-    return card.process != cards[0].process || card.process_token != cards[0].process_token;
-  };
-  if (std::any_of(cards.begin(), cards.end(), elsewhere)) {
+  if (!std::all_of(cards.begin(), cards.end(), [&](const DeviceCard& card) { return one_process(card, cards[0]); })) {
     probe = std::make_unique<PeerProbe>(*device_side_->device());
     const auto card = std::as_bytes(std::span(&probe->card(), 1));
     const std::vector<Bytes> told = bootstrap_->all_gather(Bytes(card.begin(), card.end()));
