@@ -210,28 +210,48 @@ class Inputs {
   }
 
   const int n_;
-  const uint8_t *const from0_,
-      *const from1_, *const from2_, *const from3_, *const from4_, *const from5_, *const from6_, *const from7_;
+  const uint8_t* const from0_;
+  const uint8_t* const from1_;
+  const uint8_t* const from2_;
+  const uint8_t* const from3_;
+  const uint8_t* const from4_;
+  const uint8_t* const from5_;
+  const uint8_t* const from6_;
+  const uint8_t* const from7_;
 };
 
-// Four vectors a turn, as far as they go; returns the number of elements done.
-template <class Element, class Op, Store store, class D>
-HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
+// Sums and the like may be written to several outputs at once.
+constexpr int put_outputs_max = 8;
+
+// Four vectors a turn, as far as they go, each to all outputs; returns the number of elements done. m > 0: so many
+// outputs.
+template <class Element, class Op, int m, Store store, class D>
+HWY_INLINE size_t fold_fours(D d, const Fold& fold, uint8_t* const* outputs, int n_outputs) {
   const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes, count = fold.count;
+  const int to_n = m > 0 ? m : n_outputs;
   const Inputs<Element, Op> inputs(fold);
-  uint8_t* const output = fold.output;
+  uint8_t* to[m > 0 ? m : put_outputs_max];
+  for (int k = 0; k < to_n; ++k) to[k] = outputs[k];
   const uint32_t divisor = fold.divisor;
   size_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
     const size_t at = i * Element::bytes;
     hn::Vec<D> v0, v1, v2, v3;
     inputs.fold(d, at, v0, v1, v2, v3);
-    put<Element, store>(d, v0, divisor, output + at);
-    put<Element, store>(d, v1, divisor, output + at + step);
-    put<Element, store>(d, v2, divisor, output + at + 2 * step);
-    put<Element, store>(d, v3, divisor, output + at + 3 * step);
+    for (int k = 0; k < to_n; ++k) {
+      put<Element, store>(d, v0, divisor, to[k] + at);
+      put<Element, store>(d, v1, divisor, to[k] + at + step);
+      put<Element, store>(d, v2, divisor, to[k] + at + 2 * step);
+      put<Element, store>(d, v3, divisor, to[k] + at + 3 * step);
+    }
   }
   return i;
+}
+
+// To the fold's own output.
+template <class Element, class Op, Store store, class D>
+HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
+  return fold_fours<Element, Op, 1, store>(d, fold, &fold.output, 1);
 }
 
 // Any count of at least one vector. The last vector may overlap the one before it: it is folded first, while an output
@@ -347,37 +367,11 @@ HWY_NOINLINE void reduce(void* output, const void* const* inputs, int n_inputs, 
 
 // --- Several outputs -------------------------------------------------------------------------------------------------
 
-constexpr int put_outputs_max = 8;
-
-// Four vectors a turn, as fold_fours, each to all outputs; returns the number of elements done. m > 0: so many outputs.
-template <class Element, class Op, int m, Store store, class D>
-HWY_INLINE size_t put_fours(D d, const Fold& fold, uint8_t* const* outputs, int n_outputs) {
-  const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes, count = fold.count;
-  const int to_n = m > 0 ? m : n_outputs;
-  const Inputs<Element, Op> inputs(fold);
-  uint8_t* to[m > 0 ? m : put_outputs_max];
-  for (int k = 0; k < to_n; ++k) to[k] = outputs[k];
-  const uint32_t divisor = fold.divisor;
-  size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const size_t at = i * Element::bytes;
-    hn::Vec<D> v0, v1, v2, v3;
-    inputs.fold(d, at, v0, v1, v2, v3);
-    for (int k = 0; k < to_n; ++k) {
-      put<Element, store>(d, v0, divisor, to[k] + at);
-      put<Element, store>(d, v1, divisor, to[k] + at + step);
-      put<Element, store>(d, v2, divisor, to[k] + at + 2 * step);
-      put<Element, store>(d, v3, divisor, to[k] + at + 3 * step);
-    }
-  }
-  return i;
-}
-
 template <class Element, class Op, Store store>
 HWY_INLINE size_t put_fours(const Fold& fold, uint8_t* const* outputs, int n_outputs) {
   const hn::ScalableTag<typename Element::Lane> d;
-  if (n_outputs == 2) return put_fours<Element, Op, 2, store>(d, fold, outputs, n_outputs);
-  return put_fours<Element, Op, 0, store>(d, fold, outputs, n_outputs);
+  if (n_outputs == 2) return fold_fours<Element, Op, 2, store>(d, fold, outputs, n_outputs);
+  return fold_fours<Element, Op, 0, store>(d, fold, outputs, n_outputs);
 }
 
 // By way of a stage in the first cache: what is left of a count, and what cannot be streamed from registers.
