@@ -5,6 +5,7 @@
 //     using Body = …;  // default constructed: there is none
 //     template <class In, class Out, class Op, int inputs_max, uint32_t unrolled> static Body reduce();
 //     template <class Element, class Op> static Body scale();
+//     template <class Element, class Op> static Body linked(bool packets);
 //   };
 #pragma once
 
@@ -42,6 +43,18 @@ typename Make::Body float_body(ReduceOp op, int n_inputs) {
     case ReduceOp::max: return body_for<Make, Element, scalar::Max>(n_inputs);
     case ReduceOp::min: return body_for<Make, Element, scalar::Min>(n_inputs);
     case ReduceOp::sum: return body_for<Make, Element, scalar::Sum>(n_inputs);
+    default: return {};
+  }
+}
+
+// Of linked plans.
+template <class Make, class Element>
+typename Make::Body linked_float_body(ReduceOp op, bool packets) {
+  switch (op) {
+    case ReduceOp::sum: return Make::template linked<Element, scalar::Sum>(packets);
+    case ReduceOp::prod: return Make::template linked<Element, scalar::Prod>(packets);
+    case ReduceOp::max: return Make::template linked<Element, scalar::Max>(packets);
+    case ReduceOp::min: return Make::template linked<Element, scalar::Min>(packets);
     default: return {};
   }
 }

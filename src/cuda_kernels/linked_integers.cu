@@ -6,7 +6,7 @@ namespace {
 
 template <class T>
 Kernel sum_of(bool packets) {
-  return linked_kernel_of<PlainElement<T>, scalar::Sum>(packets);
+  return MakeLinkedKernel::linked<PlainElement<T>, scalar::Sum>(packets);
 }
 
 }  // namespace

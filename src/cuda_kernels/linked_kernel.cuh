@@ -105,10 +105,13 @@ __global__ void __launch_bounds__(kernel_threads, linked_blocks_each) packets_of
   packet_body(arguments, block, memory, FoldWords<Element, Op>());
 }
 
-template <class Element, class Op>
-Kernel linked_kernel_of(bool packets) {
-  if (packets) return {reinterpret_cast<const void*>(&packets_of<Element, Op>), 1};
-  return {reinterpret_cast<const void*>(&linked_of<Element, Op>), 1};
-}
+struct MakeLinkedKernel {
+  using Body = Kernel;
+  template <class Element, class Op>
+  static Kernel linked(bool packets) {
+    if (packets) return {reinterpret_cast<const void*>(&packets_of<Element, Op>), 1};
+    return {reinterpret_cast<const void*>(&linked_of<Element, Op>), 1};
+  }
+};
 
 }  // namespace tutti

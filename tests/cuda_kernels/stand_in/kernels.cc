@@ -80,33 +80,25 @@ struct MakeStandIn {
                              }};
     return {&kernel, 1};
   }
-};
-
-template <class Element, class Op>
-Kernel linked_kernel_of(bool packets) {
-  static StandInKernel of_blocks{sizeof(LinkedArguments), visit_launch<LinkedArguments>, [](const void* a, uint32_t blocks, uint32_t threads) {
-                                run_blocks<ReduceArguments, LinkedArguments>(a, blocks, threads, [](const auto& arguments, auto& block, auto& memory) {
-                                  linked_body(arguments, block, memory, FoldElements<Element, Op>());
-                                });
-                              }};
-  static StandInKernel of_packets{sizeof(PacketArguments), visit_launch<PacketArguments>, [](const void* a, uint32_t blocks, uint32_t threads) {
-                                 run_blocks<PacketPass, PacketArguments>(a, blocks, threads, [](const auto& arguments, auto& block, auto& memory) {
-                                   packet_body(arguments, block, memory, FoldWords<Element, Op>());
-                                 });
-                               }};
-  return {packets ? &of_packets : &of_blocks, 1};
-}
-
-template <class Element>
-Kernel linked_float(ReduceOp op, bool packets) {
-  switch (op) {
-    case ReduceOp::sum: return linked_kernel_of<Element, scalar::Sum>(packets);
-    case ReduceOp::prod: return linked_kernel_of<Element, scalar::Prod>(packets);
-    case ReduceOp::max: return linked_kernel_of<Element, scalar::Max>(packets);
-    case ReduceOp::min: return linked_kernel_of<Element, scalar::Min>(packets);
-    default: return {};
+  template <class Element, class Op>
+  static Kernel linked(bool packets) {
+    static StandInKernel of_blocks{sizeof(LinkedArguments), visit_launch<LinkedArguments>,
+                                   [](const void* a, uint32_t blocks, uint32_t threads) {
+                                     run_blocks<ReduceArguments, LinkedArguments>(
+                                         a, blocks, threads, [](const auto& arguments, auto& block, auto& memory) {
+                                           linked_body(arguments, block, memory, FoldElements<Element, Op>());
+                                         });
+                                   }};
+    static StandInKernel of_packets{sizeof(PacketArguments), visit_launch<PacketArguments>,
+                                    [](const void* a, uint32_t blocks, uint32_t threads) {
+                                      run_blocks<PacketPass, PacketArguments>(
+                                          a, blocks, threads, [](const auto& arguments, auto& block, auto& memory) {
+                                            packet_body(arguments, block, memory, FoldWords<Element, Op>());
+                                          });
+                                    }};
+    return {packets ? &of_packets : &of_blocks, 1};
   }
-}
+};
 
 }  // namespace
 
@@ -124,16 +116,16 @@ Kernel scale_kernel(DataType type) noexcept { return scale_body_of<MakeStandIn>(
 Kernel linked_integer_kernel(DataType type, ReduceOp op, bool packets) noexcept {
   if (op != ReduceOp::sum) return {};
   switch (type) {
-    case DataType::uint8: return linked_kernel_of<PlainElement<uint8_t>, scalar::Sum>(packets);
-    case DataType::int32: return linked_kernel_of<PlainElement<int32_t>, scalar::Sum>(packets);
-    case DataType::uint64: return linked_kernel_of<PlainElement<uint64_t>, scalar::Sum>(packets);
+    case DataType::uint8: return MakeStandIn::linked<PlainElement<uint8_t>, scalar::Sum>(packets);
+    case DataType::int32: return MakeStandIn::linked<PlainElement<int32_t>, scalar::Sum>(packets);
+    case DataType::uint64: return MakeStandIn::linked<PlainElement<uint64_t>, scalar::Sum>(packets);
     default: return {};
   }
 }
 Kernel linked_float_kernel(DataType type, ReduceOp op, bool packets) noexcept {
   switch (type) {
-    case DataType::float32: return linked_float<PlainElement<float>>(op, packets);
-    case DataType::float16: return linked_float<ScalarFloat16>(op, packets);
+    case DataType::float32: return linked_float_body<MakeStandIn, PlainElement<float>>(op, packets);
+    case DataType::float16: return linked_float_body<MakeStandIn, ScalarFloat16>(op, packets);
     default: return {};
   }
 }
