@@ -266,10 +266,9 @@ class Engine::Run {
   // where the message would be copied anyway, is large enough, and has room now.
   bool puts_into_slot(const Fold& fold, size_t count) noexcept {
     const size_t bytes = count * work_.element_bytes;
-    if (work_.put == nullptr || work_.custom != nullptr || fold.n_to != 1 ||
-        fold.operands() > uint32_t(reduce_inputs_max) || fold.operands() < 2 || bytes < put_bytes_min ||
-        lends_from(fold) != nullptr)
-      return false;
+    const uint32_t n = fold.operands();
+    if (work_.put == nullptr || fold.n_to != 1 || n < 2 || n > uint32_t(reduce_inputs_max)) return false;
+    if (bytes < put_bytes_min || lends_from(fold) != nullptr) return false;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && receiver.reserve(bytes) != nullptr;
   }

@@ -51,11 +51,10 @@ struct Watch {
     return word != nullptr && word->load(std::memory_order_acquire) == until;  // pairs with the sender's store
   }
 
-  // Looks for a few microseconds, or as often as is said. False: nothing came, or only asking tells. Whoever shares the
-  // core with the sender sees it come within a few looks; for the others, looking more seldom leaves the line to the
-  // sender.
-  bool wait(int looks_max = 200) const noexcept {
-    constexpr int eager_looks = 8;
+  // Looks for a few microseconds. False: nothing came, or only asking tells. Whoever shares the core with the sender
+  // sees it come within a few looks; for the others, looking more seldom leaves the line to the sender.
+  bool wait() const noexcept {
+    constexpr int eager_looks = 8, looks_max = 200;
     if (word == nullptr) return false;
     for (int look = 0; look < looks_max; ++look) {
       if (arrived()) return true;

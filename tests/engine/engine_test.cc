@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
+#include "engine/run.h"
 #include "engine/simulation.h"
 
 namespace tutti {
@@ -352,6 +354,99 @@ TEST(EngineAwaits, TellsMarkedRanksFromOthersWherePlansSendFirst) {
   awaited(false);
   for (Quiet& peer : peers) peer.arrived = 1;
   expect(engine.awaited(operation, marked), true, true);
+}
+
+// A peer that has sent a message already, and takes one slot at most. Slots of processes on one host are so.
+class OneSlot final : public Endpoint {
+ public:
+  explicit OneSlot(size_t bytes) : message(bytes / 4), slot(bytes / 4) {}
+  Status send(const std::byte* data, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
+    if (!has_room) return Status::again;
+    std::memcpy(slot.data(), data, bytes);
+    bytes_done = bytes;
+    ++sent;
+    return Status::done;
+  }
+  Status recv(std::byte*, size_t, uint64_t, size_t&) noexcept override { return Status::failed; }
+  std::byte* reserve(size_t) noexcept override { return has_room ? reinterpret_cast<std::byte*>(slot.data()) : nullptr; }
+  void commit(size_t, uint64_t) noexcept override { ++committed; }
+  Status flush() noexcept override { return Status::done; }
+  bool stages() const noexcept override { return false; }
+  Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
+    data = reinterpret_cast<const std::byte*>(message.data());
+    return Status::done;
+  }
+  Status release() noexcept override {
+    ++released;
+    return Status::done;
+  }
+  const Fault& fault() const noexcept override { return fault_; }
+  std::vector<float> message, slot;
+  bool has_room = true;
+  int sent = 0, committed = 0, released = 0;
+
+ private:
+  Fault fault_;
+};
+
+// Rank 1 of three adds what comes from rank 0, keeps the sum and sends it to rank 2.
+struct PassingOn {
+  explicit PassingOn(size_t count, bool in_place) : from(4 * count), to(4 * count), input(count, 1.0f), output(count, -1.0f) {
+    std::iota(from.message.begin(), from.message.end(), 0.0f);
+    work.plan = &plan;
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    if (in_place) output = input;
+    work.input = in_place ? work.output : reinterpret_cast<const std::byte*>(input.data());
+    work.count = count;
+    work.element_bytes = 4;
+    work.reduce = reduce_function(DataType::float32, ReduceOp::sum);
+    work.put = put_function(DataType::float32, ReduceOp::sum);
+    engine.start(operation, work, 0, 1);
+  }
+  void expect_sums() const {
+    for (size_t i = 0; i < output.size(); ++i) {
+      ASSERT_EQ(output[i], float(i) + 1) << i;
+      ASSERT_EQ(to.slot[i], output[i]) << i;
+    }
+    EXPECT_EQ(from.released, 1);
+  }
+
+  OneSlot from, to;
+  std::vector<float> input, output;
+  Endpoint* endpoints[3] = {&from, nullptr, &to};
+  Engine engine{3, endpoints, size_t{1} << 20};
+  Plan plan = plan_of({fold(in(0), out(0), 1, 1)}, {0, 2});
+  Work work;
+  Operation operation;
+};
+
+TEST(EnginePuts, ALargeResultAndItsMessageAreWrittenAtOnce) {
+  for (const bool in_place : {false, true}) {
+    PassingOn rank(put_bytes_min / 4 + 3, in_place);
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+    rank.expect_sums();
+    EXPECT_EQ(rank.to.committed, 1);
+    EXPECT_EQ(rank.to.sent, 0);
+  }
+}
+
+TEST(EnginePuts, ASmallOneIsCopied) {
+  PassingOn rank(put_bytes_min / 4 - 1, false);
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_sums();
+  EXPECT_EQ(rank.to.sent, 1);
+}
+
+// The message that it needs is not held while its receiver has no room.
+TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
+  PassingOn rank(put_bytes_min / 4 + 3, true);
+  rank.to.has_room = false;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+  EXPECT_EQ(rank.from.released, 1);
+  rank.to.has_room = true;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_sums();
+  EXPECT_EQ(rank.to.sent, 1);
 }
 
 }  // namespace
