@@ -3,6 +3,7 @@
 test. Long functions, files and lines are printed, not failed: one sees them grow."""
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
@@ -26,6 +27,7 @@ ARROWS = {
     "simulation": {"base", "reduce", "schedule", "algorithms", "topology", "transport", "bootstrap", "engine",
                    "communicator"},
 }
+BYTES_MAX = 256 << 10  # of a file that is kept here
 # Libraries whose headers stand in a folder, as rooms do.
 LIBRARIES = {"hwy", "fmt", "nlohmann", "gtest"}
 SOURCES = sorted(p for e in ("*.h", "*.cc", "*.cu", "*.cuh") for p in (ROOT / "src").rglob(e))
@@ -67,6 +69,15 @@ def check_tests():
         own = list((ROOT / "tests").rglob(f"{path.stem}_test.cc"))
         if not own and f'"{header}"' not in tests:
             problems.append(f"{path.relative_to(ROOT)}: no test includes {header} and none is named {path.stem}_test.cc")
+
+
+def check_sizes():
+    """Nothing is kept here that could be fetched or made: packages, archives, programs."""
+    tracked = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True)
+    for name in tracked.stdout.split("\0") if tracked.returncode == 0 else ():
+        path = ROOT / name
+        if name and path.is_file() and path.stat().st_size > BYTES_MAX:
+            problems.append(f"{name}: {path.stat().st_size} bytes, more than {BYTES_MAX}")
 
 
 def look_at_lengths():
