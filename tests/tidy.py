@@ -104,6 +104,7 @@ def look_at_lengths():
 check_imports()
 check_environment()
 check_tests()
+check_sizes()
 look_at_lengths()
 for remark in remarks:
     print("remark:", remark)
