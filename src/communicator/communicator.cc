@@ -103,9 +103,9 @@ Code Communicator::finish(Operation& operation, Status status) noexcept {
   return wait_for(operation, timeout_ns_);
 }
 
-// The core goes at once to a rank on it that has yet to do its part, and is kept for a moment where all of them have
-// done it and what is awaited comes from other cores: a rank that gets it then could but give it back. So a call of p
-// ranks on a core costs it p - 1 hand-overs, which is the least. A moment is what two hand-overs take.
+// The core goes at once to a rank on it that has yet to do its part, and is kept for a moment where all of them have done
+// it and what is awaited comes from other cores: a rank that gets it then could but give it back. So a core changes hands
+// once in a call that two ranks on it take part in (p - 1 times for p ranks, at the least). A moment is what two hand-overs take.
 Status Communicator::take_turns(Operation& operation, Status status) noexcept {
   constexpr int turns_max = 32, looks_max = 64;
   for (int turn = 0; turn < turns_max && status == Status::again; ++turn) {
