@@ -231,7 +231,6 @@ Request Communicator::with_joined_vectors(const Request& asked) {
 void Communicator::set_reduction(Work& work, const Request& request) noexcept {
   const Call& call = request.call;
   work.reduce = reduce_function(call.type, call.op);
-  work.put = put_function(call.type, call.op);
   if (call.op == ReduceOp::avg)
     work.divisor = meaning(call.kind).joined(uint32_t(rank_), uint32_t(size_)) * request.terms.inputs;
   else if (gives_truth(call.op, call.type))
@@ -239,7 +238,6 @@ void Communicator::set_reduction(Work& work, const Request& request) noexcept {
   if (request.made != nullptr && request.made->custom.function != nullptr) work.custom = &request.made->custom;
   if (!adds_exactly(request)) [[likely]] return;
   work.reduce = exact_sum_function(call.type);
-  work.put = nullptr;
   work.divisor = std::max(work.divisor, 1u);
   work.vectors = request.terms.inputs;
   work.vector_stride = request.vector_stride;

@@ -36,7 +36,6 @@ struct Work {
   uint32_t output_first = 0;          // likewise output
   size_t element_bytes = 1;
   ReduceFunction reduce = nullptr;
-  PutFunction put = nullptr;          // what reduce does, into several outputs at once; null: there is none
   uint32_t divisor = 0;               // of complete results. 0: none; avg: the number of ranks; truth values: 1
   const CustomReduction* custom = nullptr;  // where not null, instead of reduce; outlives the operation
   // Exact sums only, where `reduce` takes any number of inputs: each finish is one step of all inputs as they were given,

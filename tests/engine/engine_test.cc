@@ -400,7 +400,6 @@ struct PassingOn {
     work.count = count;
     work.element_bytes = 4;
     work.reduce = reduce_function(DataType::float32, ReduceOp::sum);
-    work.put = put_function(DataType::float32, ReduceOp::sum);
     engine.start(operation, work, 0, 1);
   }
   void expect_sums() const {
@@ -420,18 +419,20 @@ struct PassingOn {
   Operation operation;
 };
 
-TEST(EnginePuts, ALargeResultAndItsMessageAreWrittenAtOnce) {
+TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
   for (const bool in_place : {false, true}) {
-    PassingOn rank(put_bytes_min / 4 + 3, in_place);
-    EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
-    rank.expect_sums();
-    EXPECT_EQ(rank.to.committed, 1);
-    EXPECT_EQ(rank.to.sent, 0);
+    for (const size_t blocks : {1, 2, 5}) {
+      PassingOn rank(blocks * put_block_bytes / 4 + 3, in_place);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_sums();
+      EXPECT_EQ(rank.to.committed, 1);
+      EXPECT_EQ(rank.to.sent, 0);
+    }
   }
 }
 
-TEST(EnginePuts, ASmallOneIsCopied) {
-  PassingOn rank(put_bytes_min / 4 - 1, false);
+TEST(EnginePuts, ASmallOneIsSentWhenItIsMade) {
+  PassingOn rank(put_block_bytes / 4, false);
   EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
   rank.expect_sums();
   EXPECT_EQ(rank.to.sent, 1);
@@ -439,7 +440,7 @@ TEST(EnginePuts, ASmallOneIsCopied) {
 
 // The message that it needs is not held while its receiver has no room.
 TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
-  PassingOn rank(put_bytes_min / 4 + 3, true);
+  PassingOn rank(put_block_bytes / 4 + 3, true);
   rank.to.has_room = false;
   EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
   EXPECT_EQ(rank.from.released, 1);
