@@ -1,10 +1,13 @@
 // Reduction kernels beside their limits: the same run measures copying and reading of the same memory.
 //
 // Rows: type_op/inputs/where/store. Columns: GBps is the traffic, read and written; of_copy is that traffic over the
-// traffic of copy_bytes with the same store in the same cache level; of_read is the inputs' bytes alone over plain
-// reading. The limit is 1 in whichever is nearer: one core reads and writes memory at once, so a copy is bound by both
-// and many inputs by reading alone. Reductions and limits take turns, and the lower quartile of each counts, so that a
-// disturbed machine disturbs neither much. The time column means nothing.
+// traffic of copy_bytes with the same store in the same memory; of_read is what has to be read over plain reading of
+// the same memory: the inputs, and the output's lines too where stores are usual ones, for those are fetched before
+// they are stored to. (In caches a line stored to takes as long as a line read: the rows "limits" show it.) The
+// limit is 1 in whichever is nearer: one core reads and writes memory at once, so a copy is bound by both and many
+// inputs by reading alone. Reductions and limits take turns on pieces so short that most are not interrupted; of
+// every turn the ratio is taken, and the median of all turns is told, so that neither a disturbance nor a change of
+// the machine's state counts for much. The time column means nothing.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -49,76 +52,134 @@ class Buffer {
   uint8_t* begin_;
 };
 
-// Times of one kind of work, in pieces so short that most are not interrupted.
-class Times {
- public:
-  template <typename Work>
-  void take(size_t repeats, Work work) {
-    const auto start = std::chrono::steady_clock::now();
-    for (size_t i = 0; i < repeats; ++i) work();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    seconds_.push_back(taken.count() / double(repeats));
-  }
-  // The lower quartile.
-  double typical() {
-    const auto quartile = seconds_.begin() + ptrdiff_t(seconds_.size() / 4);
-    std::nth_element(seconds_.begin(), quartile, seconds_.end());
-    return *quartile;
-  }
+template <typename Work>
+double seconds(size_t repeats, Work work) {
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < repeats; ++i) work();
+  benchmark::ClobberMemory();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / double(repeats);
+}
 
- private:
-  std::vector<double> seconds_;
-};
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + ptrdiff_t(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
-typedef uint64_t Line __attribute__((vector_size(64)));
+// At any place.
+typedef uint64_t Line __attribute__((vector_size(64), aligned(1), may_alias));
 
-// Loads with as little else as possible.
+// Loads with as little else as possible. (Copied into a Line by memcpy, they would pass through the stack.)
 __attribute__((target_clones("avx512f", "avx2", "default"))) void read_bytes(const uint8_t* from, size_t bytes) {
+  const Line* line = reinterpret_cast<const Line*>(from);
   Line a{}, b{}, c{}, d{};
-  for (size_t i = 0; i + 256 <= bytes; i += 256) {
-    Line next[4];
-    std::memcpy(next, from + i, sizeof next);
-    a |= next[0];
-    b |= next[1];
-    c |= next[2];
-    d |= next[3];
+  for (const Line* const end = line + bytes / 256 * 4; line != end; line += 4) {
+    a |= line[0];
+    b |= line[1];
+    c |= line[2];
+    d |= line[3];
   }
   Line all = a | b | c | d;
   benchmark::DoNotOptimize(all);
 }
 
-void run(benchmark::State& state, const Case& row) {
-  const size_t buffers = size_t(row.n_inputs) + 1;
-  const bool in_cache = row.level.working_set_bytes > 0;
-  size_t bytes = in_cache ? row.level.working_set_bytes / buffers : memory_buffer_bytes;
-  bytes -= bytes % 256;
-  std::vector<Buffer> memory;
-  for (size_t k = 0; k < buffers; ++k) memory.emplace_back(bytes, 320 * k);  // not all at one offset in a page
-  uint8_t* output = memory.back().data();
-  const ReduceFunction reduce = reduce_function(row.type, row.op);
-  const size_t piece = std::min(bytes, piece_bytes), repeats = in_cache ? (1 << 19) / bytes + 1 : 1;
+// Stores with as little else as possible.
+__attribute__((target_clones("avx512f", "avx2", "default"))) void write_bytes(uint8_t* to, size_t bytes) {
+  Line* line = reinterpret_cast<Line*>(to);
+  for (const Line* const end = line + bytes / 256 * 4; line != end; line += 4) {
+    line[0] = Line{};
+    line[1] = Line{};
+    line[2] = Line{};
+    line[3] = Line{};
+  }
+}
 
-  Times reduced, copied, read;
+// As many buffers as there are inputs and outputs, and the ways to go through them piece by piece.
+class Memory {
+ public:
+  Memory(const Level& level, size_t buffers) : in_cache_(level.working_set_bytes > 0) {
+    bytes_ = in_cache_ ? level.working_set_bytes / buffers : memory_buffer_bytes;
+    bytes_ -= bytes_ % 256;
+    for (size_t k = 0; k < buffers; ++k) buffers_.emplace_back(bytes_, 320 * k);  // not all at one offset in a page
+    piece_ = std::min(bytes_, piece_bytes);
+    repeats_ = in_cache_ ? (1 << 19) / bytes_ + 1 : 1;
+  }
+
+  size_t bytes() const { return bytes_; }
+  size_t piece() const { return piece_; }
+  size_t repeats() const { return repeats_; }
+  uint8_t* buffer(size_t k) { return buffers_[k].data(); }
+
+  // Seconds per byte, each of all the buffers where they are in a cache, else of a place where nothing has been of late.
+  double copying(size_t at, Store store) {
+    const size_t pairs = in_cache_ ? buffers_.size() / 2 : 1, place = away(at, 2);
+    const double taken = seconds(repeats_, [&] {
+      for (size_t k = 0; k < 2 * pairs; k += 2) copy_bytes(buffer(k + 1) + place, buffer(k) + place, piece_, store);
+    });
+    return taken / double(2 * pairs * piece_);
+  }
+  double reading(size_t at) {
+    return plain(away(at, 2), [this](uint8_t* place) { read_bytes(place, piece_); });
+  }
+  double writing(size_t at) {
+    return plain(away(at, 4), [this](uint8_t* place) { write_bytes(place, piece_); });
+  }
+
+ private:
+  template <typename Work>
+  double plain(size_t place, Work work) {
+    const size_t first = in_cache_ ? 0 : buffers_.size() - 1;
+    const double taken = seconds(repeats_, [&] {
+      for (size_t k = first; k < buffers_.size(); ++k) work(buffer(k) + place);
+    });
+    return taken / double((buffers_.size() - first) * piece_);
+  }
+  // A part of a buffer further on, where they are out of the caches.
+  size_t away(size_t at, size_t parts) const { return in_cache_ ? at : (at + bytes_ / parts) % bytes_; }
+
+  const bool in_cache_;
+  size_t bytes_, piece_, repeats_;
+  std::vector<Buffer> buffers_;
+};
+
+void run(benchmark::State& state, const Case& row) {
+  const size_t n_inputs = size_t(row.n_inputs);
+  Memory memory(row.level, n_inputs + 1);
+  const ReduceFunction reduce = reduce_function(row.type, row.op);
+  const double moved = double((n_inputs + 1) * memory.piece());
+  const double read = row.store == Store::cached ? moved : double(n_inputs * memory.piece());
+
+  std::vector<double> speeds, of_copy, of_read;
   for (auto _ : state)
-    for (size_t at = 0; at + piece <= bytes; at += piece) {
+    for (size_t at = 0; at + memory.piece() <= memory.bytes(); at += memory.piece()) {
       std::array<const void*, reduce_inputs_max> inputs;
-      for (int k = 0; k < row.n_inputs; ++k) inputs[size_t(k)] = memory[size_t(k)].data() + at;
-      reduced.take(repeats, [&] {
-        reduce(output + at, inputs.data(), row.n_inputs, piece / element_bytes(row.type), 0, row.store);
-        benchmark::ClobberMemory();
+      for (size_t k = 0; k < n_inputs; ++k) inputs[k] = memory.buffer(k) + at;
+      uint8_t* const output = memory.buffer(n_inputs) + at;
+      const double reducing = seconds(memory.repeats(), [&] {
+        reduce(output, inputs.data(), row.n_inputs, memory.piece() / element_bytes(row.type), 0, row.store);
       });
-      // Half a buffer away, where nothing has been of late.
-      const size_t away = in_cache ? at : (at + bytes / 2) % bytes;
-      copied.take(repeats, [&] {
-        copy_bytes(output + away, memory[0].data() + away, piece, row.store);
-        benchmark::ClobberMemory();
-      });
-      read.take(repeats, [&] { read_bytes(memory[1].data() + away, piece); });
+      speeds.push_back(moved / reducing);
+      of_copy.push_back(moved / reducing * memory.copying(at, row.store));
+      of_read.push_back(read / reducing * memory.reading(at));
     }
-  const double traffic = double(buffers * piece) / reduced.typical();
-  state.counters["GBps"] = traffic / 1e9;
-  state.counters["of_copy"] = traffic / (double(2 * piece) / copied.typical());
-  state.counters["of_read"] = traffic * row.n_inputs / double(buffers) / (double(piece) / read.typical());
+  state.counters["GBps"] = median(speeds) / 1e9;
+  state.counters["of_copy"] = median(of_copy);
+  state.counters["of_read"] = median(of_read);
+}
+
+// What is the most that the columns above can be: GB/s of copying, and of reading and writing plainly.
+void run_limits(benchmark::State& state, const Level& level, Store store) {
+  Memory memory(level, 3);
+  std::vector<double> copies, reads, writes;
+  for (auto _ : state)
+    for (size_t at = 0; at + memory.piece() <= memory.bytes(); at += memory.piece()) {
+      copies.push_back(1e-9 / memory.copying(at, store));
+      reads.push_back(1e-9 / memory.reading(at));
+      writes.push_back(1e-9 / memory.writing(at));
+    }
+  state.counters["copy_GBps"] = median(copies);
+  state.counters["read_GBps"] = median(reads);
+  state.counters["write_GBps"] = median(writes);
 }
 
 // One call on the bytes of a small operation: two inputs, eight bytes.
@@ -133,11 +194,15 @@ void run_small(benchmark::State& state) {
   }
 }
 
+template <typename Run>
+void add(const std::string& title, const Level& level, Store store, Run run_it) {
+  const std::string name = fmt::format("{}/{}/{}", title, level.name, store == Store::cached ? "cached" : "streaming");
+  benchmark::RegisterBenchmark(name.c_str(), run_it)->Iterations(level.working_set_bytes == 0 ? 2 : 200);
+}
+
 void add(const Case& row) {
-  const std::string title = fmt::format("{}_{}/{}/{}/{}", name(row.type), name(row.op), row.n_inputs, row.level.name,
-                                        row.store == Store::cached ? "cached" : "streaming");
-  benchmark::RegisterBenchmark(title.c_str(), [row](benchmark::State& state) { run(state, row); })
-      ->Iterations(row.level.working_set_bytes == 0 ? 2 : 200);
+  add(fmt::format("{}_{}/{}", name(row.type), name(row.op), row.n_inputs), row.level, row.store,
+      [row](benchmark::State& state) { run(state, row); });
 }
 
 void add_all() {
@@ -145,6 +210,7 @@ void add_all() {
   for (const Level& level : levels)
     for (const Store store : {Store::cached, Store::streaming}) {
       if (store == Store::streaming && level.working_set_bytes != 0) continue;
+      add("limits", level, store, [level, store](benchmark::State& state) { run_limits(state, level, store); });
       for (int n_inputs = 2; n_inputs <= reduce_inputs_max; ++n_inputs)
         add({DataType::float32, ReduceOp::sum, n_inputs, level, store});
       for (const DataTypeInfo& row : data_types)

@@ -154,104 +154,105 @@ HWY_INLINE hn::Vec<D> fold_vector(D d, const Fold& fold, size_t offset) {
 
 // Rounds and writes one vector. Streams only Elements that fill their lanes, whose output is aligned.
 template <class Element, Store store, class D>
-HWY_INLINE void put(D d, hn::Vec<D> v, uint32_t divisor, uint8_t* to) {
-  if constexpr (store == Store::streaming) stream_lanes(d, Element::rounded(d, Element::divide(d, v, divisor)), to);
-  else Element::store(d, Element::divide(d, v, divisor), to);
+HWY_INLINE void put(D d, hn::Vec<D> v, uint8_t* to) {
+  if constexpr (store == Store::streaming) stream_lanes(d, Element::rounded(d, v), to);
+  else Element::store(d, v, to);
 }
 
-// The inputs of a fold, read four vectors a turn. Every input has load instructions and a register of its own:
-// prefetchers tell streams apart by the instruction that reads them, and out of the caches a loop over an array of
-// pointers reads a quarter slower.
-template <class Element, class Op>
+// The inputs of a fold, read two vectors a turn: n of them, or, where n is 0, as many as the fold has. Every input
+// has load instructions and a register of its own. Prefetchers tell streams apart by the instruction that reads
+// them; and a core has, it seems, as many lines on their way from memory as it finds loads among the instructions
+// ahead: out of the caches even the question whether there is one more input costs up to a tenth. Of more vectors a
+// turn the compiler would choose the order.
+template <class Element, class Op, int n>
 class Inputs {
  public:
-  HWY_INLINE explicit Inputs(const Fold& fold)
-      : n_(fold.n_inputs),
-        from0_(bytes_of(fold.inputs[0])),
-        from1_(there_or_first(fold, 1)),
-        from2_(there_or_first(fold, 2)),
-        from3_(there_or_first(fold, 3)),
-        from4_(there_or_first(fold, 4)),
-        from5_(there_or_first(fold, 5)),
-        from6_(there_or_first(fold, 6)),
-        from7_(there_or_first(fold, 7)) {
-    static_assert(reduce_inputs_max == 8);
-  }
+  HWY_INLINE explicit Inputs(const Fold& fold) : Inputs(fold, std::make_index_sequence<most>()) {}
 
-  // Folds the four vectors that begin `at` bytes after the inputs' first.
+  // Folds the two vectors that begin `at` bytes after the inputs' first.
   template <class D, class V>
-  HWY_INLINE void fold(D d, size_t at, V& v0, V& v1, V& v2, V& v3) const {
-    const size_t step = hn::Lanes(d) * Element::bytes;
-    v0 = Element::load(d, from0_ + at);
-    v1 = Element::load(d, from0_ + at + step);
-    v2 = Element::load(d, from0_ + at + 2 * step);
-    v3 = Element::load(d, from0_ + at + 3 * step);
-    if (n_ > 1) join(d, from1_, at, v0, v1, v2, v3);
-    if (n_ > 2) join(d, from2_, at, v0, v1, v2, v3);
-    if (n_ > 3) join(d, from3_, at, v0, v1, v2, v3);
-    if (n_ > 4) join(d, from4_, at, v0, v1, v2, v3);
-    if (n_ > 5) join(d, from5_, at, v0, v1, v2, v3);
-    if (n_ > 6) join(d, from6_, at, v0, v1, v2, v3);
-    if (n_ > 7) join(d, from7_, at, v0, v1, v2, v3);
+  HWY_INLINE void fold(D d, size_t at, V& v0, V& v1) const {
+    v0 = Element::load(d, from_[0] + at);
+    v1 = Element::load(d, from_[0] + at + hn::Lanes(d) * Element::bytes);
+    join_others(d, at, v0, v1, std::make_index_sequence<most - 1>());
   }
 
  private:
-  template <class D, class V>
-  static HWY_INLINE void join(D d, const uint8_t* from, size_t at, V& v0, V& v1, V& v2, V& v3) {
-    const size_t step = hn::Lanes(d) * Element::bytes;
-    v0 = Op::apply(d, v0, Element::load(d, from + at));
-    v1 = Op::apply(d, v1, Element::load(d, from + at + step));
-    v2 = Op::apply(d, v2, Element::load(d, from + at + 2 * step));
-    v3 = Op::apply(d, v3, Element::load(d, from + at + 3 * step));
-  }
+  static constexpr int most = n > 0 ? n : reduce_inputs_max;
+
   // Of an input that is not there, the first one's place, where nobody reads for it.
-  static HWY_INLINE const uint8_t* there_or_first(const Fold& fold, int k) {
-    return bytes_of(fold.inputs[k < fold.n_inputs ? k : 0]);
+  template <size_t... k>
+  HWY_INLINE Inputs(const Fold& fold, std::index_sequence<k...>)
+      : n_(fold.n_inputs), from_{bytes_of(fold.inputs[is_there(k) ? k : 0])...} {}
+
+  template <class D, class V, size_t... k>
+  HWY_INLINE void join_others([[maybe_unused]] D d, [[maybe_unused]] size_t at, V& v0, V& v1,
+                              std::index_sequence<k...>) const {
+    ((is_there(k + 1) ? join(d, from_[k + 1] + at, v0, v1) : void()), ...);
   }
 
+  template <class D, class V>
+  static HWY_INLINE void join(D d, const uint8_t* from, V& v0, V& v1) {
+    v0 = Op::apply(d, v0, Element::load(d, from));
+    v1 = Op::apply(d, v1, Element::load(d, from + hn::Lanes(d) * Element::bytes));
+  }
+
+  HWY_INLINE bool is_there(size_t k) const { return n > 0 || int(k) < n_; }
+
   const int n_;
-  const uint8_t* const from0_;
-  const uint8_t* const from1_;
-  const uint8_t* const from2_;
-  const uint8_t* const from3_;
-  const uint8_t* const from4_;
-  const uint8_t* const from5_;
-  const uint8_t* const from6_;
-  const uint8_t* const from7_;
+  const uint8_t* const from_[most];
 };
 
 // Sums and the like may be written to several outputs at once.
 constexpr int put_outputs_max = 8;
 
-// Four vectors a turn, as far as they go, each to all outputs; returns the number of elements done. m > 0: so many
-// outputs.
-template <class Element, class Op, int m, Store store, class D>
-HWY_INLINE size_t fold_fours(D d, const Fold& fold, uint8_t* const* outputs, int n_outputs) {
-  const size_t lanes = hn::Lanes(d), step = lanes * Element::bytes, count = fold.count;
+// Two vectors a turn, as far as they go, each to all outputs; returns the number of elements done. n, m > 0: so many
+// inputs, so many outputs.
+template <class Element, class Op, int n, int m, Store store, class D>
+HWY_INLINE size_t fold_counted(D d, const Fold& fold, uint8_t* const* outputs, int n_outputs) {
+  const size_t step = hn::Lanes(d) * Element::bytes, end = fold.count / (2 * hn::Lanes(d)) * 2 * step;
   const int to_n = m > 0 ? m : n_outputs;
-  const Inputs<Element, Op> inputs(fold);
+  const Inputs<Element, Op, n> inputs(fold);
   uint8_t* to[m > 0 ? m : put_outputs_max];
   for (int k = 0; k < to_n; ++k) to[k] = outputs[k];
   const uint32_t divisor = fold.divisor;
-  size_t i = 0;
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const size_t at = i * Element::bytes;
-    hn::Vec<D> v0, v1, v2, v3;
-    inputs.fold(d, at, v0, v1, v2, v3);
+  for (size_t at = 0; at < end; at += 2 * step) {
+    hn::Vec<D> v0, v1;
+    inputs.fold(d, at, v0, v1);
+    v0 = Element::divide(d, v0, divisor);
+    v1 = Element::divide(d, v1, divisor);
     for (int k = 0; k < to_n; ++k) {
-      put<Element, store>(d, v0, divisor, to[k] + at);
-      put<Element, store>(d, v1, divisor, to[k] + at + step);
-      put<Element, store>(d, v2, divisor, to[k] + at + 2 * step);
-      put<Element, store>(d, v3, divisor, to[k] + at + 3 * step);
+      put<Element, store>(d, v0, to[k] + at);
+      put<Element, store>(d, v1, to[k] + at + step);
     }
   }
-  return i;
+  return end / Element::bytes;
+}
+
+// Only sums are compiled for every number of inputs.
+template <class Element, class Op, int m, Store store, class D>
+HWY_INLINE size_t fold_turns(D d, const Fold& fold, uint8_t* const* outputs, int n_outputs) {
+  if constexpr (std::is_same_v<Op, Sum>) {
+    static_assert(reduce_inputs_max == 8);
+    switch (fold.n_inputs) {
+      case 1: return fold_counted<Element, Op, 1, m, store>(d, fold, outputs, n_outputs);
+      case 2: return fold_counted<Element, Op, 2, m, store>(d, fold, outputs, n_outputs);
+      case 3: return fold_counted<Element, Op, 3, m, store>(d, fold, outputs, n_outputs);
+      case 4: return fold_counted<Element, Op, 4, m, store>(d, fold, outputs, n_outputs);
+      case 5: return fold_counted<Element, Op, 5, m, store>(d, fold, outputs, n_outputs);
+      case 6: return fold_counted<Element, Op, 6, m, store>(d, fold, outputs, n_outputs);
+      case 7: return fold_counted<Element, Op, 7, m, store>(d, fold, outputs, n_outputs);
+      default: return fold_counted<Element, Op, 8, m, store>(d, fold, outputs, n_outputs);
+    }
+  } else {
+    return fold_counted<Element, Op, 0, m, store>(d, fold, outputs, n_outputs);
+  }
 }
 
 // To the fold's own output.
 template <class Element, class Op, Store store, class D>
-HWY_INLINE size_t fold_fours(D d, const Fold& fold) {
-  return fold_fours<Element, Op, 1, store>(d, fold, &fold.output, 1);
+HWY_INLINE size_t fold_turns(D d, const Fold& fold) {
+  return fold_turns<Element, Op, 1, store>(d, fold, &fold.output, 1);
 }
 
 // Any count of at least one vector. The last vector may overlap the one before it: it is folded first, while an output
@@ -262,7 +263,7 @@ HWY_INLINE void fold_vectors(D d, const Fold& fold) {
   const auto tail = fold_vector<Element, Op>(d, fold, last * Element::bytes);
   size_t i = 0;
   if constexpr (wide)
-    if (fold.count >= 4 * lanes) i = fold_fours<Element, Op, Store::cached>(d, fold);
+    if (fold.count >= 2 * lanes) i = fold_turns<Element, Op, Store::cached>(d, fold);
   for (; i < last; i += lanes) {
     const size_t offset = i * Element::bytes;
     Element::store(d, fold_vector<Element, Op>(d, fold, offset), fold.output + offset);
@@ -330,7 +331,7 @@ HWY_INLINE void fold_staged(const Fold& fold) {
 }
 
 // From vectors straight past the caches; what lies before the first cache line of the output, and after the last turn
-// of four vectors, is stored as usual. The output lies at a multiple of the element.
+// of two vectors, is stored as usual. The output lies at a multiple of the element.
 template <class Element, class Op>
 HWY_INLINE void fold_direct(const Fold& fold) {
   const void* inputs[reduce_inputs_max] = {};
@@ -338,7 +339,7 @@ HWY_INLINE void fold_direct(const Fold& fold) {
   if (head > 0) fold_part<Element, Op>(part<Element>(fold, 0, head, inputs));
   const hn::ScalableTag<typename Element::Lane> d;
   const Fold body = part<Element>(fold, head, fold.count - head, inputs);
-  const size_t done = head + fold_fours<Element, Op, Store::streaming>(d, body);
+  const size_t done = head + fold_turns<Element, Op, Store::streaming>(d, body);
   if (done < fold.count) fold_part<Element, Op>(part<Element>(fold, done, fold.count - done, inputs));
 }
 
@@ -368,10 +369,10 @@ HWY_NOINLINE void reduce(void* output, const void* const* inputs, int n_inputs, 
 // --- Several outputs -------------------------------------------------------------------------------------------------
 
 template <class Element, class Op, Store store>
-HWY_INLINE size_t put_fours(const Fold& fold, uint8_t* const* outputs, int n_outputs) {
+HWY_INLINE size_t put_turns(const Fold& fold, uint8_t* const* outputs, int n_outputs) {
   const hn::ScalableTag<typename Element::Lane> d;
-  if (n_outputs == 2) return fold_fours<Element, Op, 2, store>(d, fold, outputs, n_outputs);
-  return fold_fours<Element, Op, 0, store>(d, fold, outputs, n_outputs);
+  if (n_outputs == 2) return fold_turns<Element, Op, 2, store>(d, fold, outputs, n_outputs);
+  return fold_turns<Element, Op, 0, store>(d, fold, outputs, n_outputs);
 }
 
 // By way of a stage in the first cache: what is left of a count, and what cannot be streamed from registers.
@@ -404,10 +405,10 @@ HWY_NOINLINE void put_everywhere(void* const* outputs, int n_outputs, const void
   size_t done = 0;
   constexpr bool fills_lanes = Element::bytes == sizeof(typename Element::Lane);
   if (store == Store::cached) {
-    done = put_fours<Element, Op, Store::cached>(fold, to, n_outputs);
+    done = put_turns<Element, Op, Store::cached>(fold, to, n_outputs);
   } else {
     if constexpr (fills_lanes)
-      if (aligned) done = put_fours<Element, Op, Store::streaming>(fold, to, n_outputs);
+      if (aligned) done = put_turns<Element, Op, Store::streaming>(fold, to, n_outputs);
   }
   if (done == count) return;
   const void* rest[reduce_inputs_max] = {};
