@@ -121,7 +121,7 @@ class Clocks {
   double local_ns(const Fold& fold, double bytes) const {
     double time = costs_.step_ns;
     if (fold.operands() > 1)
-      time += fold.operands() * bytes * costs_.reduce_byte_ns;
+      time += costs_.reduce_ns(fold.operands() * bytes);
     else if (fold.dst.count > 0 && !(fold.dst == fold.a))
       time += bytes * costs_.copy_byte_ns;
     return time;

@@ -46,10 +46,16 @@ struct CostModel {
   std::vector<uint8_t> link_class;  // n × n, [from * n + to]
   double step_ns = 0;               // interpreting one step
   double copy_byte_ns = 0;          // local copy
-  double reduce_byte_ns = 0;        // per input byte of a reduction
+  double reduce_byte_ns = 0;        // per input byte of a reduction, beyond
+  uint64_t near_reduce_bytes = 0;   // the first of all its inputs together, which cost
+  double near_reduce_byte_ns = 0;   // so much each
   double contention = 1;            // ranks that share one core
   double switch_ns = 0;             // what a rank that must wait costs its core: another one runs meanwhile
 
+  double reduce_ns(double bytes) const {
+    const double near = std::min(bytes, double(near_reduce_bytes));
+    return near * near_reduce_byte_ns + (bytes - near) * reduce_byte_ns;
+  }
   const LinkCost& link(int from, int to) const { return classes[link_class[size_t(from) * size_t(n) + size_t(to)]]; }
 };
 

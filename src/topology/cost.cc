@@ -57,7 +57,8 @@ Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
 }
 
 // A message whose flag's line has no room for it makes more lines cross before copying gets going. (Fits what pipelines
-// of 64 B to 8 KiB pieces measured; see bench/choices.)
+// of 64 B to 8 KiB pieces measured; see bench/choices.) Not where ranks share cores: a reader whose turn comes late finds
+// all its messages complete, half of two cores' in its own core's cache, and fetches the others at once.
 constexpr double bulk_hops = 3;
 
 // What flows that share a queue lose, of messages too large for it. (Fits four hosts at 1 Gbit/s; see bench/choices.)
@@ -72,7 +73,7 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
   if (pair.kind == LinkKind::shm) {
     link.message_ns = m.shm_message_ns;
     link.receive_ns = pair.same_cache ? m.hop_ns : m.far_hop_ns;
-    link.bulk_ns = bulk_hops * link.receive_ns;
+    link.bulk_ns = waiting_ns > 0 ? 0 : bulk_hops * link.receive_ns;
     link.inline_bytes = shm_inline_bytes;
     link.near_bytes = shm_near_bytes;
     link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
@@ -169,7 +170,12 @@ CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> li
   model.copy_byte_ns = costs.copy_byte_ns;
   model.reduce_byte_ns = costs.reduce_byte_ns;
   model.contention = contention_of(places);
-  if (model.contention > 1) model.switch_ns = costs.hand_over_ns;
+  if (model.contention > 1) {
+    model.switch_ns = costs.hand_over_ns;
+    // Ranks with a core each wait for lines of other cores instead, one after the other.
+    model.near_reduce_bytes = shm_near_bytes;
+    model.near_reduce_byte_ns = std::min(costs.near_copy_byte_ns, costs.reduce_byte_ns);
+  }
   // Whoever runs when the message comes must be done waiting before the receiver gets its turn. (Fits four ranks on two
   // cores; see bench/choices.)
   constexpr double hand_overs = 2;

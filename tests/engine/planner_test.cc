@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "schedule/check.h"
 #include "schedule/collective.h"
+#include "topology/cost.h"
 
 namespace tutti {
 namespace {
@@ -69,6 +70,28 @@ TEST(Planner, TakesTheSimplerOfTwoWhosePricesAreCloserThanTheyAreTrue) {
   ASSERT_NE(direct, candidates.end());
   ASSERT_LT(direct->time_ns, 1.01 * candidates.front().time_ns);
   EXPECT_EQ(planner.plan(Collective::reduce, 8 << 20, 0, false).algorithm, "direct");
+}
+
+// Whose turn comes late finds the messages of all others complete: one round of many messages is better than few
+// messages in many rounds, each of which costs all ranks a turn.
+TEST(Planner, PutsSmallCallsOfRanksThatShareCoresInOneRound) {
+  for (const int n : {4, 8}) {
+    std::vector<Place> places(static_cast<size_t>(n));
+    for (Place& place : places) {
+      place.cores_allowed = {0, 1};
+      place.last_cache = 0;
+    }
+    PlannerOptions options;
+    options.n = n;
+    options.host_of.assign(size_t(n), 0);
+    options.costs = cost_model(places, std::vector<LinkKind>(size_t(n) * size_t(n), LinkKind::shm), {});
+    Planner planner(options);
+    for (const size_t bytes : {8, 512, 1024, 2048, 4096})
+      EXPECT_EQ(planner.plan(Collective::all_reduce, bytes, 0, false).algorithm, "one_shot") << n << " ranks " << bytes;
+    for (const size_t bytes : {512, 4096, 16384})
+      for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter, Collective::all_to_all})
+        EXPECT_EQ(planner.plan(kind, bytes, 0, false).algorithm, "direct") << n << " ranks " << name(kind) << bytes;
+  }
 }
 
 TEST(Planner, HasAPlanForEveryRootAndPlace) {

@@ -54,6 +54,21 @@ TEST(Price, OfOneShotIsItsClosedForm) {
   }
 }
 
+TEST(Price, OfAReductionInNearCachesIsLess) {
+  Group group;
+  group.n = 3;
+  CostModel costs = uniform(3);
+  costs.near_reduce_bytes = 1000;
+  costs.near_reduce_byte_ns = reduce / 4;
+  const auto plans = plans_of(*find_algorithm(Collective::all_reduce, "one_shot"), group);
+  for (const double b : {0.0, 300.0, 1000.0}) {
+    const double read = 3 * b, near = std::min(read, 1000.0);
+    const double reduced = near * reduce / 4 + (read - near) * reduce;
+    const double expected = step + 2 * (message + byte * b) + latency + step + reduced;
+    EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, expected, 1e-6) << b;
+  }
+}
+
 TEST(Price, OfABinomialBroadcastIsItsClosedForm) {
   for (int n = 2; n <= 64; n *= 2) {
     const double b = 1000, send = message + byte * b;

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <random>
+#include <set>
 
 namespace tutti {
 namespace {
@@ -22,7 +24,7 @@ TEST(ShmBulk, MessagesUnderWayNeverOverlap) {
   for (int round = 0; round < 500; ++round) {
     const size_t largest = 4096 << below(5), bytes = largest * (3 + below(3)), lap = 4096 << below(8);
     const uint32_t messages_max = 8u << below(3);
-    ShmBulk bulk(bytes, lap, messages_max);
+    ShmBulk bulk(bytes, lap, messages_max, 1 + below(4));
     std::deque<Message> under_way;
     uint32_t number = ~0u - uint32_t(below(2000));  // wraps on the way
     for (int step = 0; step < 1000; ++step) {
@@ -54,7 +56,7 @@ TEST(ShmBulk, MessagesUnderWayNeverOverlap) {
 
 TEST(ShmBulk, ALapEndsEarlyWhileTheReceiverKeepsUp) {
   constexpr size_t bytes = 1 << 20, lap = 32 * 1024, size = 4096;
-  ShmBulk bulk(bytes, lap, 32);
+  ShmBulk bulk(bytes, lap, 32, 4);
   for (uint32_t number = 1; number < 1000; ++number) {
     const size_t at = bulk.place(size);
     ASSERT_LE(at + size, lap);
@@ -63,22 +65,37 @@ TEST(ShmBulk, ALapEndsEarlyWhileTheReceiverKeepsUp) {
   }
 }
 
+TEST(ShmBulk, LargeMessagesUseAsManyPlacesAsALapHasAtLeast) {
+  for (const size_t places : {1u, 2u, 4u}) {
+    constexpr size_t size = 64 * 1024;
+    ShmBulk bulk(16 * size, 4096, 32, places);
+    std::set<size_t> used;
+    for (uint32_t number = 1; number < 100; ++number) {
+      const size_t at = bulk.place(size);
+      used.insert(at);
+      bulk.take(at, size, number);
+      if (number > 1) bulk.give_back(number - 1, number);  // the one before, while this one is under way
+    }
+    EXPECT_EQ(used.size(), std::max<size_t>(places, 2)) << "two are under way at a time";
+  }
+}
+
 // A small message has no place here, and 2^31 of them may come between two large ones.
 TEST(ShmBulk, WhatWasReadLongAgoIsFree) {
   for (const uint32_t later : {1u, 40u, 0x7fff'ffffu, 0x8000'0000u, 0xffff'ff00u}) {
-    ShmBulk bulk(3 * 4096, 4096, 8);
+    ShmBulk bulk(3 * 4096, 4096, 8, 4);
     bulk.take(bulk.place(4096), 4096, 7);
     bulk.give_back(7 + later - 1, 7 + later);
     EXPECT_TRUE(bulk.empty()) << later;
   }
-  ShmBulk bulk(3 * 4096, 4096, 8);
+  ShmBulk bulk(3 * 4096, 4096, 8, 4);
   bulk.take(bulk.place(4096), 4096, 7);
   bulk.give_back(6, 9);
   EXPECT_FALSE(bulk.empty());
 }
 
 TEST(ShmBulk, ALapGoesOnWhileTheReceiverDoesNotRun) {
-  ShmBulk bulk(1 << 20, 8192, 32);
+  ShmBulk bulk(1 << 20, 8192, 32, 4);
   for (uint32_t number = 1; number <= 32; ++number) {
     ASSERT_EQ(bulk.place(4096), (number - 1) * size_t{4096});
     bulk.take(bulk.place(4096), 4096, number);

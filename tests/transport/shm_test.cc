@@ -240,7 +240,7 @@ TEST(Shm, ASenderGetsFarAheadOfItsReceiver) {
       size_t done = 0;
       if (out.send(message.data(), message.size(), 1, done) == Status::again) break;
     }
-    EXPECT_EQ(sent, 32);
+    EXPECT_EQ(sent, 64);
     for (uint8_t i = 0; i < sent; ++i) {
       size_t done = 0;
       ASSERT_EQ(in.recv(got.data(), got.size(), 1, done), Status::done);

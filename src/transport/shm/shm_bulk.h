@@ -13,23 +13,23 @@ class ShmBulk {
  public:
   static constexpr size_t npos = ~size_t{0};
 
-  // Of at most `messages_max` messages at a time, a power of two.
-  ShmBulk(size_t bytes, size_t lap_bytes, uint32_t messages_max)
-      : bytes_(bytes), lap_bytes_(lap_bytes), under_way_(messages_max) {}
+  // Of at most `messages_max` messages at a time, a power of two. lap_bytes and lap_messages_min: see place().
+  ShmBulk(size_t bytes, size_t lap_bytes, uint32_t messages_max, size_t lap_messages_min)
+      : bytes_(bytes), lap_bytes_(lap_bytes), lap_messages_min_(lap_messages_min), under_way_(messages_max) {}
 
   // Where the next message of `bytes` bytes may lie, in one piece; npos where there is no room. While no message has more
   // than a third of the ring, there is room for two at least.
   //
-  // A lap ends after lap_bytes, or as many messages of this size as may be under way, yet not before 4 messages, unless
-  // the receiver is so far behind that there is no room at the start: memory that was used lately is in some cache. With
-  // lap_bytes of all bytes, a lap is the whole ring.
+  // A lap ends after lap_bytes, or as many messages of this size as may be under way, yet not before lap_messages_min,
+  // unless the receiver is so far behind that there is no room at the start: memory that was used lately is in some
+  // cache. With lap_bytes of all bytes, a lap is the whole ring.
   size_t place(size_t bytes) const noexcept {
     if (empty()) return 0;
     if (last_ - first_ == under_way_.size()) return npos;
     const size_t size = rounded(bytes);
     const size_t lap = lap_bytes_ >= bytes_
                            ? bytes_
-                           : std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min * size);
+                           : std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min_ * size);
     const Message &first = at(first_), &last = at(last_ - 1);
     if (last.begin < first.begin) return last.end + size <= first.begin ? last.end : npos;
     const bool room_at_start = size <= first.begin;
@@ -52,7 +52,6 @@ class ShmBulk {
   uint32_t oldest() const noexcept { return at(first_).number; }
 
  private:
-  static constexpr size_t lap_messages_min = 4;
   struct Message {
     uint32_t number;
     size_t begin, end;
@@ -61,7 +60,7 @@ class ShmBulk {
   Message& at(uint32_t i) noexcept { return under_way_[i & (under_way_.size() - 1)]; }
   const Message& at(uint32_t i) const noexcept { return under_way_[i & (under_way_.size() - 1)]; }
 
-  size_t bytes_, lap_bytes_;
+  size_t bytes_, lap_bytes_, lap_messages_min_;
   std::vector<Message> under_way_;  // [first_, last_)
   uint32_t first_ = 0, last_ = 0;
 };

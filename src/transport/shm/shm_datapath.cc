@@ -48,7 +48,7 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       out_bulk_(link.out_bulk),
       in_bulk_(link.in_bulk),
       message_bytes_max_(link.message_bytes_max),
-      bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines),
+      bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
       peer_(link.peer),
       same_process_(link.same_process),
       lender_(link.lender),

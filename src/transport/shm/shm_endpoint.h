@@ -75,7 +75,8 @@ struct ShmLink {
   uint32_t lines = 2;               // a power of two
   size_t message_bytes_max = 4096;
   size_t bulk_bytes = 3 * 4096;     // three of the largest messages at least, so that two can be under way
-  size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do
+  size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do,
+  size_t lap_messages_min = 4;      // yet room for so many messages
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
   int peer = -1;
   bool same_process = false;        // the peer's addresses are this rank's too
