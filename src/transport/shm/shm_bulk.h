@@ -13,8 +13,8 @@ class ShmBulk {
  public:
   static constexpr size_t npos = ~size_t{0};
 
-  // Of at most `messages_max` messages at a time, a power of two. lap_bytes and lap_messages_min: see place().
-  ShmBulk(size_t bytes, size_t lap_bytes, uint32_t messages_max, size_t lap_messages_min)
+  // Of at most `messages_max` messages at a time, a power of two. For lap_bytes and lap_messages_min see place().
+  ShmBulk(size_t bytes, size_t lap_bytes, uint32_t messages_max, size_t lap_messages_min = 1)
       : bytes_(bytes), lap_bytes_(lap_bytes), lap_messages_min_(lap_messages_min), under_way_(messages_max) {}
 
   // Where the next message of `bytes` bytes may lie, in one piece; npos where there is no room. While no message has more
