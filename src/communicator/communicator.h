@@ -309,9 +309,9 @@ class Communicator {
   Regrouped agree_on_living(Bytes wish, const CommunicatorOptions& options,
                             const std::function<JobId(const Ballot&)>& make_id);
   void make_engine(PlannerOptions planner, bool point_to_point);
-  void make_transports(const CommunicatorOptions& options);
+  void make_transports(const CommunicatorOptions& options, const Host& host);
   void measure_link_speeds(const std::vector<std::string>& networks);
-  void make_planner(const CommunicatorOptions& options);
+  void make_planner(const CommunicatorOptions& options, const Host& host);
   void agree_on(const CommunicatorOptions& options);
   void record_on_signal();
   void load_schedules();

@@ -124,8 +124,9 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
     record_on_signal();
     load_schedules();
     agree_on(options);
-    make_transports(options);
-    make_planner(options);
+    const Host host = discover_host();
+    make_transports(options, host);
+    make_planner(options, host);
     bootstrap_->barrier();
   } catch (const Error& error) {
     // The others wait for this rank: tell them why it does not come.
@@ -182,9 +183,9 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
   if (!differs.empty()) throw Error(Code::invalid_usage, differs);
 }
 
-void Communicator::make_transports(const CommunicatorOptions& options) {
+void Communicator::make_transports(const CommunicatorOptions& options, const Host& host) {
   channels_ = options.channels == -1 ? channels_default : options.channels;
-  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_, &log_}, doorbell_);
+  links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_, &log_, &host}, doorbell_);
   message_bytes_max_ = links_.message_bytes_max;
 }
 
@@ -230,8 +231,7 @@ void Communicator::measure_link_speeds(const std::vector<std::string>& networks)
                         double(places_[size_t(rank_)].link_bits_per_s) / 1e9));
 }
 
-void Communicator::make_planner(const CommunicatorOptions& options) {
-  const Host host = discover_host();
+void Communicator::make_planner(const CommunicatorOptions& options, const Host& host) {
   // Gathered at once: the largest message, the link's speed where known, the kernel, which peers share this rank's memory,
   // its device, and the place.
   std::string shared;

@@ -90,6 +90,11 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
     shm.channels = options.channels;
     shm.doorbell = &doorbell;
     shm.timeout_ns = options.timeout_ns;
+    if (options.host != nullptr) {
+      const CacheSizes caches = cache_sizes(*options.host);
+      if (caches.own_bytes > 0) shm.own_cache_bytes = caches.own_bytes;
+      if (caches.last_bytes > 0) shm.last_cache_bytes = caches.last_bytes;
+    }
     take(links, make_shm(bootstrap, shm), options.channels);
   }
   const auto still_unreached = [&links] {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bootstrap/bootstrap.h"
+#include "topology/topology.h"
 #include "transport/doorbell.h"
 #include "transport/transport.h"
 
@@ -17,6 +18,7 @@ struct LinksOptions {
   int channels = 1;
   TimeNs timeout_ns = 0;   // of the connecting
   const Log* log = nullptr;  // null: one is made
+  const Host* host = nullptr;  // this machine, for its caches; null: common ones are taken for granted
 };
 
 struct Links {

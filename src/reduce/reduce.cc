@@ -1,4 +1,4 @@
-// Which family serves a type, and copying.
+// Which family serves a type.
 #include "reduce/reduce.h"
 
 #include "reduce/families.h"
@@ -7,20 +7,13 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduce/reduce.cc"
 #include <hwy/foreach_target.h>
-#include "reduce/stream-inl.h"
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
 const char* target_here() { return hwy::TargetName(HWY_TARGET); }
-
-void stream_copy_here(uint8_t* output, const uint8_t* input, size_t bytes) {
-  stream_bytes(output, input, bytes);
-  hwy::FlushStream();
-}
-
-void stream_on_here(uint8_t* output, const uint8_t* input, size_t bytes) { stream_bytes(output, input, bytes); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace tutti
@@ -30,8 +23,6 @@ HWY_AFTER_NAMESPACE();
 namespace tutti {
 
 HWY_EXPORT(target_here);
-HWY_EXPORT(stream_copy_here);
-HWY_EXPORT(stream_on_here);
 
 const char* reduce_target() noexcept { return HWY_DYNAMIC_DISPATCH(target_here)(); }
 
@@ -62,20 +53,6 @@ PutFunction put_function(DataType type, ReduceOp op) noexcept {
     default: return nullptr;
   }
 }
-
-void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {
-  if (output == input || bytes == 0) return;
-  if (store == Store::streaming && bytes >= streaming_bytes_min)
-    HWY_DYNAMIC_DISPATCH(stream_copy_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
-  else
-    std::memcpy(output, input, bytes);
-}
-
-void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept {
-  HWY_DYNAMIC_DISPATCH(stream_on_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
-}
-
-void stream_end() noexcept { hwy::FlushStream(); }
 
 }  // namespace tutti
 #endif

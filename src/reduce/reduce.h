@@ -17,11 +17,9 @@
 #include <cstdint>
 
 #include "base/types.h"
+#include "reduce/copy.h"
 
 namespace tutti {
-
-// Whether the output will be read soon (cached) or should go past the caches (streaming; needs no alignment).
-enum class Store : uint8_t { cached, streaming };
 
 inline constexpr int reduce_inputs_max = 8;
 
@@ -45,15 +43,6 @@ using PutFunction = void (*)(void* const* outputs, int n_outputs, const void* co
 
 // Null but for sums and means of float64, float32, float16 and bfloat16: what is joined otherwise goes by way of a stage.
 PutFunction put_function(DataType type, ReduceOp op) noexcept;
-
-// memcpy with a choice of store; no overlap unless output == input (then nothing is done).
-void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
-
-// As copy_bytes past the caches, but what is stored may pass later stores until stream_end(): for many small blocks, whose
-// fences would cost more than they do.
-void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept;
-// After the last of these, before anybody else is told.
-void stream_end() noexcept;
 
 // The instruction set in use, as Highway names it ("AVX3", "AVX2", "SSE4", "NEON", "SCALAR").
 const char* reduce_target() noexcept;

@@ -18,9 +18,28 @@ bool holds(const std::vector<int>& outer, const std::vector<int>& inner) {
   return std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
 }
 
+bool meet(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&](int core) { return std::binary_search(b.begin(), b.end(), core); });
+}
+
 constexpr double quota_unit = 1.0 / 1024;
 
 }  // namespace
+
+CacheSizes cache_sizes(const Host& host) {
+  CacheSizes sizes;
+  for (const std::vector<int>& core : host.physical_cores) {
+    if (!meet(core, host.cores_allowed)) continue;
+    uint64_t own = 0;
+    for (const Cache& cache : host.caches) {
+      if (!meet(cache.cores, core)) continue;
+      sizes.last_bytes = std::max(sizes.last_bytes, cache.bytes);
+      if (holds(core, cache.cores)) own = std::max(own, cache.bytes);
+    }
+    sizes.own_bytes = sizes.own_bytes == 0 ? own : std::min(sizes.own_bytes, own);
+  }
+  return sizes;
+}
 
 Place place_of(const Host& host) {
   Place place;

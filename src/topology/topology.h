@@ -93,6 +93,13 @@ Host discover_host(std::string* xml = nullptr);
 // Throws Error that names the file: system_error where it cannot be read, invalid_argument where it is no topology.
 Host load_host(const std::string& xml_path, std::string* xml = nullptr);
 
+// Of the cores that this process may use: the largest cache that a core has to itself (its threads share it), the least
+// where cores differ; and the largest of all. 0: not known.
+struct CacheSizes {
+  uint64_t own_bytes = 0, last_bytes = 0;
+};
+CacheSizes cache_sizes(const Host& host);
+
 // The part of `host` that a rank with this affinity sees. Place::host stays 0.
 Place place_of(const Host& host);
 

@@ -1,4 +1,4 @@
-// Copying, names and completeness.
+// Names, completeness, and results in several places at once.
 #include "cases.h"
 
 namespace tutti {
@@ -40,28 +40,6 @@ TEST(Reduce, EveryFiniteCodeOfTheReferenceIsItsOwnRounding) {
   EXPECT_EQ(decode_small_float(DataType::float8e5m2, 0x7b), 57344.0);
   EXPECT_EQ(decode_small_float(DataType::float16, 0x7bff), 65504.0);
   EXPECT_EQ(decode_small_float(DataType::bfloat16, 0x3f80), 1.0);
-}
-
-TEST(Reduce, CopyBytesCopiesExactlyTheBytesAtAnyAlignment) {
-  std::mt19937_64 random(seed);
-  const std::vector<uint8_t> source = mixed_elements(DataType::uint8, 9000, random);
-  on_every_target([&] {
-    for (const Store store : {Store::cached, Store::streaming})
-      for (const size_t bytes : {0, 1, 63, 64, 65, 1023, 1024, 1025, 1087, 1088, 4096, 8191})
-        for (size_t shift = 0; shift < 70; ++shift) {
-          GuardedBytes output(bytes, shift);
-          const uint8_t* input = source.data() + (shift * 7) % 64;
-          copy_bytes(output.data(), input, bytes, store);
-          ASSERT_TRUE(std::equal(input, input + bytes, output.data())) << bytes << " bytes, seed " << seed;
-          ASSERT_TRUE(output.guards_intact());
-        }
-  });
-}
-
-TEST(Reduce, CopyBytesOntoItselfDoesNothing) {
-  std::vector<uint8_t> data(5000, 7);
-  copy_bytes(data.data(), data.data(), data.size(), Store::streaming);
-  EXPECT_EQ(data, std::vector<uint8_t>(5000, 7));
 }
 
 // The same bits in every output, whatever lies where.

@@ -88,6 +88,23 @@ TEST(Topology, NinetySixCoresOnFourNumaNodes) {
   EXPECT_EQ(matrix(host, "NUMALatency").ends.size(), 4u);
 }
 
+TEST(Topology, CachesOfACoreAloneAndOfAll) {
+  const CacheSizes xeon = cache_sizes(machine("2socket-1gpu-1ib"));
+  EXPECT_EQ(xeon.own_bytes, 256u << 10) << "two threads of one core share it";
+  EXPECT_EQ(xeon.last_bytes, 20u << 20);
+  const CacheSizes pairs = cache_sizes(machine("4socket-96core"));
+  EXPECT_EQ(pairs.own_bytes, 32u << 10) << "two cores share a second-level cache";
+  EXPECT_EQ(pairs.last_bytes, 16u << 20);
+  Host host;
+  host.physical_cores = {{0}, {1}, {2}};
+  host.cores_allowed = {0, 1};
+  host.caches = {{3, 9000, {0, 1}}, {2, 500, {0}}, {2, 300, {1}}, {1, 50, {0}}, {3, 99999, {2}}, {2, 100, {2}}};
+  EXPECT_EQ(cache_sizes(host).own_bytes, 300u) << "the least of two cores";
+  EXPECT_EQ(cache_sizes(host).last_bytes, 9000u) << "of the cores that are allowed";
+  EXPECT_EQ(cache_sizes(Host()).own_bytes, 0u);
+  EXPECT_EQ(cache_sizes(Host()).last_bytes, 0u);
+}
+
 TEST(Topology, SixteenGpusBehindTwelveSwitches) {
   const Host host = machine("dgx2-16gpu-nvswitch");
   EXPECT_EQ(host.packages.size(), 2u);

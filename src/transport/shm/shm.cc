@@ -3,11 +3,13 @@
 
 #include <fcntl.h>
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <sodium.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -31,9 +33,11 @@ constexpr size_t slot_bytes_floor = 16 * 1024;  // many ranks of a host do not m
 // Lines of a FIFO: every member of a host has one for each other member, and touches all its lines.
 constexpr size_t many_lines = 64, few_lines = 8, few_members_max = 16;
 
-// What a rank's FIFOs to all its peers use again and again together, so that it stays in the second-level caches of both.
-// (Measured: 3 peers with 1 MiB each take 1.6 times as long; 32 KiB hold back a sender that is a little ahead.)
-constexpr size_t bulk_lap_bytes = 512 * 1024;
+// What a rank's FIFOs to all its peers use again and again together where ranks share cores.
+constexpr size_t crowded_lap_bytes = 512 * 1024;
+
+// Laps may take more than the usual slots: no more than so many.
+constexpr size_t slots_of_laps_max = 16;
 
 // Large messages of a pair alone take turns in four places. Among more ranks there are many FIFOs, which together shall
 // stay in the last cache, so two must do. (Measured: with four, all_reduce of 1 MiB among 8 ranks takes twice as long.)
@@ -41,7 +45,7 @@ constexpr size_t lap_messages_of_pair = 4, lap_messages_of_many = 2;
 
 // What every rank tells all at first. Plain bytes, followed by the sentence of what went wrong, if anything did.
 struct Hello {
-  uint32_t version = 2;
+  uint32_t version = 3;
   int32_t channels = 0;
   uint64_t slot_bytes = 0;
   int32_t slots = 0;
@@ -50,13 +54,15 @@ struct Hello {
   uint64_t process = 0;     // random, the same for all ranks of a process and for what it forks
   ShmToken token{};
   std::array<char, 40> boot_id{};
+  uint64_t own_cache_bytes = 0, last_cache_bytes = 0;
+  std::array<uint64_t, 16> cores{};  // that it may run on, a bit each; none where there are too many to say
 };
-static_assert(sizeof(Hello) == 96);
+static_assert(sizeof(Hello) == 240);
 
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
 // FIFOs of all channels and, from a page's start, their bulk areas.
 struct InboxLayout {
-  size_t members, channels, lines, slots, slot_bytes;
+  size_t members, channels, lines, slots, slot_bytes, lap_bytes;
 
   size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
   size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * slots * slot_bytes); }
@@ -69,6 +75,14 @@ struct InboxLayout {
     return part + fifos_bytes() + channel * slots * slot_bytes;
   }
 };
+
+std::array<uint64_t, 16> cores_allowed() {
+  std::array<uint64_t, 16> cores{};
+  cpu_set_t set;
+  static_assert(sizeof set == sizeof cores);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) std::memcpy(cores.data(), &set, sizeof set);
+  return cores;
+}
 
 bool membarrier(int command) { return ::syscall(SYS_membarrier, command, 0, 0) == 0; }
 
@@ -164,7 +178,7 @@ class ShmTransport final : public Transport {
     link.lines = uint32_t(layout.lines);
     link.message_bytes_max = layout.slot_bytes;
     link.bulk_bytes = layout.slots * layout.slot_bytes;
-    link.bulk_lap_bytes = bulk_lap_bytes / layout.members;
+    link.bulk_lap_bytes = layout.lap_bytes;
     link.lap_messages_min = layout.members > 2 ? lap_messages_of_many : lap_messages_of_pair;
     link.locked = locked_;
     for (size_t channel = 0; channel < layout.channels; ++channel) {
@@ -235,12 +249,15 @@ class Builder {
       listener_ = open_shm_listener();
       if (options_.doorbell == nullptr) own_doorbell_ = std::make_unique<Doorbell>();
       hello.boot_id = boot_id();
+      hello.cores = cores_allowed();
       hello.membarrier = options_.membarrier && membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) &&
                          membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
     });
     hello.channels = options_.channels;
     hello.slots = options_.slots;
     hello.slot_bytes = options_.slot_bytes;
+    hello.own_cache_bytes = options_.own_cache_bytes;
+    hello.last_cache_bytes = options_.last_cache_bytes;
     hello.token = listener_.token;
     hello.pid = uint32_t(::getpid());
     hello.process = process_number();
@@ -250,7 +267,7 @@ class Builder {
   // From what all ranks said, so all find the same.
   void agree_on_layout() {
     size_t members_max = 0;
-    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes};
+    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0};
     const Hello& mine = hellos_[size_t(bootstrap_.rank())];
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       const Hello& theirs = hellos_[size_t(rank)];
@@ -274,6 +291,24 @@ class Builder {
     layout_.lines = members_max > few_members_max ? few_lines : many_lines;
     while (too_much() && layout_.slot_bytes / 2 >= slot_bytes_floor)
       layout_.slot_bytes = layout_.slot_bytes / 2 / shm_slot_bytes_min * shm_slot_bytes_min;
+    make_room_for_laps();
+  }
+
+  // Of this host's ranks alone: nobody else sees their FIFOs.
+  void make_room_for_laps() {
+    ShmOptions caches = options_;
+    std::array<uint64_t, 16> cores{};
+    for (const int rank : group_) {
+      const Hello& theirs = hellos_[size_t(rank)];
+      caches.own_cache_bytes = std::min<size_t>(caches.own_cache_bytes, theirs.own_cache_bytes);
+      caches.last_cache_bytes = std::min<size_t>(caches.last_cache_bytes, theirs.last_cache_bytes);
+      for (size_t i = 0; i < cores.size(); ++i) cores[i] |= theirs.cores[i];
+    }
+    size_t n_cores = 0;
+    for (const uint64_t bits : cores) n_cores += size_t(std::popcount(bits));
+    layout_.lap_bytes = shm_lap_bytes(group_.size(), n_cores < group_.size(), caches);
+    const size_t needed = (layout_.lap_bytes + layout_.slot_bytes - 1) / layout_.slot_bytes;
+    layout_.slots = std::max(layout_.slots, std::min(needed, slots_of_laps_max));
   }
 
   void meet_peers(std::vector<unsigned char>& reached) {
@@ -346,6 +381,12 @@ class Builder {
 };
 
 }  // namespace
+
+size_t shm_lap_bytes(size_t members, bool crowded, const ShmOptions& options) noexcept {
+  const size_t least = crowded_lap_bytes / std::max<size_t>(members, 1);
+  if (crowded || members < 2) return least;
+  return std::max(least, std::min(2 * options.own_cache_bytes, options.last_cache_bytes / 2 / members) / (members - 1));
+}
 
 ShmOptions shm_options_from_environment() {
   ShmOptions options;

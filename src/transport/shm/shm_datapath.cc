@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "reduce/copy.h"
 #include "transport/doorbell.h"
 #include "transport/shm/shm_endpoint.h"
 
@@ -70,7 +71,7 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
-  else std::memcpy(place, data, bytes);
+  else copy_memory(place, data, bytes);
   commit(bytes, signature);
   bytes_done = bytes;
   return Status::done;
@@ -165,7 +166,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   if (bytes <= shm_inline_bytes_max) {
     copy_small(data, line.payload, bytes);
   } else {
-    std::memcpy(data, in_bulk(line), bytes);
+    copy_memory(data, in_bulk(line), bytes);
   }
   if (release() != Status::done) return Status::failed;
   bytes_done = bytes;

@@ -1,0 +1,133 @@
+// Copying by vectors, by string instructions and past the caches.
+#include "reduce/copy.h"
+
+#include "reduce/families.h"
+#include "reduce/targets.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduce/copy.cc"
+#include <hwy/foreach_target.h>
+#include "reduce/stream-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti {
+namespace HWY_NAMESPACE {
+
+// Four vectors a turn; what is before the output's first whole vector, and after the last turn, overlaps them.
+void copy_vectors_here(uint8_t* output, const uint8_t* input, size_t bytes) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<uint8_t> d;
+  const size_t step = hn::Lanes(d), turn = 4 * step;
+  if constexpr (HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128) {
+    std::memcpy(output, input, bytes);
+  } else if (bytes < 2 * turn) {
+    std::memcpy(output, input, bytes);
+  } else {
+    hn::StoreU(hn::LoadU(d, input), d, output);
+    size_t i = step - reinterpret_cast<uintptr_t>(output) % step;
+    for (; i + turn <= bytes; i += turn) {
+      const auto v0 = hn::LoadU(d, input + i), v1 = hn::LoadU(d, input + i + step);
+      const auto v2 = hn::LoadU(d, input + i + 2 * step), v3 = hn::LoadU(d, input + i + 3 * step);
+      hn::Store(v0, d, output + i);
+      hn::Store(v1, d, output + i + step);
+      hn::Store(v2, d, output + i + 2 * step);
+      hn::Store(v3, d, output + i + 3 * step);
+    }
+    for (; i + step <= bytes; i += step) hn::Store(hn::LoadU(d, input + i), d, output + i);
+    if (i < bytes) hn::StoreU(hn::LoadU(d, input + bytes - step), d, output + bytes - step);
+  }
+}
+
+void stream_copy_here(uint8_t* output, const uint8_t* input, size_t bytes) {
+  stream_bytes(output, input, bytes);
+  hwy::FlushStream();
+}
+
+void stream_on_here(uint8_t* output, const uint8_t* input, size_t bytes) { stream_bytes(output, input, bytes); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tutti
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti {
+namespace {
+
+// A string instruction beyond the second-level cache would be slower than what the library does there.
+constexpr size_t string_bytes_max = 512 * 1024;
+
+CopyWay own_way() noexcept {
+#if defined(__x86_64__) && !defined(TUTTI_FEW_TARGETS)  // sanitizers look into the library's
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return CopyWay::library;
+  char maker[12];
+  std::memcpy(maker, &b, 4);
+  std::memcpy(maker + 4, &d, 4);
+  std::memcpy(maker + 8, &c, 4);
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return CopyWay::library;
+  const unsigned base = a >> 8 & 0xf, family = base == 0xf ? base + (a >> 20 & 0xff) : base;
+  const bool has_features = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0;
+  constexpr unsigned erms = 1u << 9;
+  return copy_way({maker, sizeof maker}, family, has_features && (b & erms) != 0);
+#else
+  return CopyWay::library;
+#endif
+}
+
+void copy_string(void* output, const void* input, size_t bytes) noexcept {
+#if defined(__x86_64__)
+  if (bytes <= string_bytes_max) {
+    asm volatile("rep movsb" : "+D"(output), "+S"(input), "+c"(bytes) : : "memory");
+    return;
+  }
+#endif
+  std::memcpy(output, input, bytes);
+}
+
+}  // namespace
+
+HWY_EXPORT(copy_vectors_here);
+HWY_EXPORT(stream_copy_here);
+HWY_EXPORT(stream_on_here);
+
+CopyWay copy_way(std::string_view maker, unsigned family, bool fast_strings) noexcept {
+  constexpr unsigned zen = 0x17, zen_5 = 0x1a;
+  if (maker != "AuthenticAMD" || family < zen) return CopyWay::library;
+  if (family < zen_5) return CopyWay::vectors;
+  return fast_strings ? CopyWay::string : CopyWay::library;
+}
+
+void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcept {
+  switch (way) {
+    case CopyWay::library: std::memcpy(output, input, bytes); return;
+    case CopyWay::string: copy_string(output, input, bytes); return;
+    case CopyWay::vectors:
+      HWY_DYNAMIC_DISPATCH(copy_vectors_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
+  }
+}
+
+void copy_large(void* output, const void* input, size_t bytes) noexcept {
+  static const CopyWay way = own_way();
+  copy_by(way, output, input, bytes);
+}
+
+void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {
+  if (output == input || bytes == 0) return;
+  if (store == Store::streaming && bytes >= streaming_bytes_min)
+    HWY_DYNAMIC_DISPATCH(stream_copy_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
+  else
+    copy_memory(output, input, bytes);
+}
+
+void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept {
+  HWY_DYNAMIC_DISPATCH(stream_on_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
+}
+
+void stream_end() noexcept { hwy::FlushStream(); }
+
+}  // namespace tutti
+#endif

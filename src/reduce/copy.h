@@ -1,0 +1,49 @@
+// Copies on host memory, by the instructions that are fastest on this processor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace tutti {
+
+// Whether the output will be read soon (cached) or should go past the caches (streaming; needs no alignment).
+enum class Store : uint8_t { cached, streaming };
+
+// How larger copies are made: as the C library does, by a loop over vectors, or by a string instruction (x86's rep movsb).
+enum class CopyWay : uint8_t { library, vectors, string };
+
+// The way for a processor: its maker as cpuid says it, its family, and whether its string instructions are fast.
+//
+// Zen 3 and 4 (AMD's family 0x19) and those before lose by string instructions: what they read that way from a slot does
+// not stay in the caches (measured on Zen 4: broadcast of 64 KiB takes twice as long), and where only the output is
+// unaligned they take up to twenty times as long (glibc's bug 30994, for which its memcpy avoids them from 2.39 on, as
+// earlier ones do not). From Zen 5 on they are the best that there is for lines which another core has read: they
+// overwrite them without asking for them first.
+CopyWay copy_way(std::string_view maker, unsigned family, bool fast_strings) noexcept;
+
+// From so many bytes on the way matters.
+inline constexpr size_t copy_way_bytes_min = 4096;
+
+// A copy of copy_way_bytes_min bytes or more. No overlap.
+void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcept;
+// By this processor's way.
+void copy_large(void* output, const void* input, size_t bytes) noexcept;
+
+// memcpy, where it is not known to be slower than need be.
+inline void copy_memory(void* output, const void* input, size_t bytes) noexcept {
+  if (bytes < copy_way_bytes_min) std::memcpy(output, input, bytes);
+  else copy_large(output, input, bytes);
+}
+
+// The same with a choice of store; no overlap unless output == input (then nothing is done).
+void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
+
+// As copy_bytes past the caches, but what is stored may pass later stores until stream_end(): for many small blocks, whose
+// fences would cost more than they do.
+void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept;
+// After the last of these, before anybody else is told.
+void stream_end() noexcept;
+
+}  // namespace tutti
