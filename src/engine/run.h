@@ -274,11 +274,12 @@ class Engine::Run {
   // ones are equal. So the result passes through its place here.
   void put_into_slot(const Fold& fold, const void** inputs, std::byte* result, size_t count) noexcept {
     std::byte* slot = first_slot(fold, count * work_.element_bytes);
+    const Store how = first_slot_store(fold, count * work_.element_bytes);
     const size_t block = put_block_bytes / work_.element_bytes;
     for (size_t left = count; left > 0;) {
       const size_t part = std::min(block, left), bytes = part * work_.element_bytes;
       fold_all(fold, inputs, result, part, Store::cached);
-      copy_bytes(slot, result, bytes, Store::cached);
+      copy_bytes(slot, result, bytes, how);
       for (uint32_t k = 0; k < fold.operands(); ++k) inputs[k] = static_cast<const std::byte*>(inputs[k]) + bytes;
       result += bytes;
       slot += bytes;
@@ -295,7 +296,9 @@ class Engine::Run {
     const size_t bytes = count * work_.element_bytes;
     const Status reserved = reserve_all(fold, bytes);
     if (reserved != Status::done) return reserved;
-    if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, Store::cached);
+    const bool read_again = fold.n_to > 1 || fold.dst.count > 0;
+    const Store how = read_again || fold.n_to == 0 ? Store::cached : first_slot_store(fold, bytes);
+    if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, how);
     if (fold.dst.count > 0) copy_bytes(write_at(fold.dst), first_slot(fold, bytes), bytes, Store::streaming);
     if (release_all(fold) != Status::done) return Status::failed;
     commit_all(fold, bytes);
@@ -348,11 +351,16 @@ class Engine::Run {
     return endpoints_[plan_.to(fold)[0]]->reserve(bytes);
   }
 
+  Store first_slot_store(const Fold& fold, size_t bytes) const noexcept {
+    return endpoints_[plan_.to(fold)[0]]->slot_store(bytes);
+  }
+
   // The message lies in the first receiver's slot: copies it to the others', and sends it off.
   void commit_all(const Fold& fold, size_t bytes) noexcept {
     const std::span<const uint32_t> to = plan_.to(fold);
     for (size_t i = 1; i < to.size(); ++i) {
-      copy_bytes(endpoints_[to[i]]->reserve(bytes), endpoints_[to[0]]->reserve(bytes), bytes, Store::cached);
+      Endpoint& receiver = *endpoints_[to[i]];
+      copy_bytes(receiver.reserve(bytes), endpoints_[to[0]]->reserve(bytes), bytes, receiver.slot_store(bytes));
     }
     for (const uint32_t peer : to) endpoints_[peer]->commit(bytes, signature(fold));
   }

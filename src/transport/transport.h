@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "memory/device_region.h"
 #include "memory/lent_region.h"
+#include "reduce/copy.h"
 
 namespace tutti {
 
@@ -110,6 +111,8 @@ class Endpoint {
   // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes > 64; null:
   // again, or failed (see fault()). Asking twice gives the same place. A send may not come between reserve and commit.
   virtual std::byte* reserve(size_t bytes) noexcept = 0;
+  // How a message of so many bytes is best stored in its reserved place.
+  virtual Store slot_store([[maybe_unused]] size_t bytes) const noexcept { return Store::cached; }
   // Sends what was produced into the reserved place.
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
 

@@ -372,6 +372,7 @@ class OneSlot final : public Endpoint {
   void commit(size_t, uint64_t) noexcept override { ++committed; }
   Status flush() noexcept override { return Status::done; }
   bool stages() const noexcept override { return false; }
+  Store slot_store(size_t) const noexcept override { return store; }
   Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
     data = reinterpret_cast<const std::byte*>(message.data());
     return Status::done;
@@ -383,6 +384,7 @@ class OneSlot final : public Endpoint {
   const Fault& fault() const noexcept override { return fault_; }
   std::vector<float> message, slot;
   bool has_room = true;
+  Store store = Store::cached;
   int sent = 0, committed = 0, released = 0;
 
  private:
@@ -423,6 +425,7 @@ TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
   for (const bool in_place : {false, true}) {
     for (const size_t blocks : {1, 2, 5}) {
       PassingOn rank(blocks * put_block_bytes / 4 + 3, in_place);
+      rank.to.store = blocks == 2 ? Store::cached : Store::streaming;
       EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
       rank.expect_sums();
       EXPECT_EQ(rank.to.committed, 1);

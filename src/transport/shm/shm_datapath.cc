@@ -50,6 +50,7 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       in_bulk_(link.in_bulk),
       message_bytes_max_(link.message_bytes_max),
       bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
+      writes_(link.bulk_bytes),
       peer_(link.peer),
       same_process_(link.same_process),
       lender_(link.lender),
@@ -71,10 +72,18 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
-  else copy_memory(place, data, bytes);
+  else write(place, data, bytes);
   commit(bytes, signature);
   bytes_done = bytes;
   return Status::done;
+}
+
+void ShmEndpoint::write(std::byte* place, const std::byte* data, size_t bytes) noexcept {
+  if (bytes < ShmWrites::bytes_min) return copy_memory(place, data, bytes);
+  const ShmWrites::Way way = writes_.next();
+  const TimeNs start = way.timed ? now_ns() : 0;
+  copy_bytes(place, data, bytes, way.store);
+  if (way.timed) writes_.took(way.store, bytes, now_ns() - start);
 }
 
 // The line alone is sent, and says where the message lies.

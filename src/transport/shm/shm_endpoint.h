@@ -15,6 +15,7 @@
 
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
+#include "transport/shm/shm_writes.h"
 #include "transport/transport.h"
 
 namespace tutti {
@@ -97,6 +98,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void commit(size_t bytes, uint64_t signature) noexcept override;
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
+  Store slot_store(size_t bytes) const noexcept override {
+    return bytes < ShmWrites::bytes_min ? Store::cached : writes_.store();
+  }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
@@ -131,6 +135,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
+  void write(std::byte* place, const std::byte* data, size_t bytes) noexcept;
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
@@ -161,6 +166,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   std::byte* in_bulk_;
   size_t message_bytes_max_;
   ShmBulk bulk_;
+  ShmWrites writes_;
   size_t reserved_ = ShmBulk::npos;      // where in bulk
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one

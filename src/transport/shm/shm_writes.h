@@ -1,0 +1,84 @@
+// How a sender writes large messages into their places: as usual, or past the caches. Learned from how long it takes.
+//
+// Between cores that share a cache the usual way is faster by far. Between cores that share none it depends on the
+// machine: on Zen 4 lines that lie in the other core's caches are overwritten at 2 GB/s, and memory takes 7 GB/s. Which
+// cores are so far apart the topology should know, but that of a virtual machine does not, and the cores change. So some
+// writes are timed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "reduce/copy.h"
+
+namespace tutti {
+
+class ShmWrites {
+ public:
+  // Smaller messages are written as usual.
+  static constexpr size_t bytes_min = 16 * 1024;
+
+  // The first `fresh_bytes` bytes are not judged: their places are made on being touched.
+  explicit ShmWrites(size_t fresh_bytes) : fresh_bytes_(fresh_bytes) {}
+
+  // For what is no smaller than bytes_min, where nothing is timed.
+  Store store() const noexcept { return past_caches_ ? Store::streaming : Store::cached; }
+
+  // Of the next message of send(), no smaller than bytes_min. Where `timed`, took() is to be told.
+  struct Way {
+    Store store;
+    bool timed;
+  };
+  Way next() noexcept {
+    const uint32_t i = writes_++;
+    if (!past_caches_) return {Store::cached, streak_ > 0 || i % looks_every == 0};
+    const bool tries = i % tries_every == 0;
+    return {tries ? Store::cached : Store::streaming, tries || i % tries_every == tries_every / 2};
+  }
+
+  void took(Store store, size_t bytes, TimeNs ns) noexcept {
+    const uint64_t kib_ns = uint64_t(ns) * 1024 / bytes;
+    if (store == Store::cached) took_usual(bytes, kib_ns);
+    else regrets_ = gain_min * kib_ns > usual_kib_ns_ ? regrets_ + 1 : 0;
+    if (regrets_ == regrets_max) give_up();
+  }
+
+ private:
+  static constexpr uint64_t far_kib_ns = 256;  // a KiB takes 25 to 150 ns where the cores are near, 350 to 500 where far
+  static constexpr uint64_t gain_min = 3;      // what the other way must be better by, or memory itself is what is slow
+  static constexpr uint32_t looks_every = 8, tries_every = 128;
+  static constexpr uint32_t far_streak = 4, near_streak = 2;  // a look may have met a moment when another had the core
+  static constexpr uint32_t regrets_max = 2, rest_looks = 500;  // of the other way; until it is thought of again
+
+  void took_usual(size_t bytes, uint64_t kib_ns) noexcept {
+    if (fresh_bytes_ > 0) {
+      const size_t written = looks_every * bytes;  // since the last look, as a rule
+      fresh_bytes_ -= fresh_bytes_ < written ? fresh_bytes_ : written;
+      return;
+    }
+    if (rest_ > 0) {
+      --rest_;
+      return;
+    }
+    usual_kib_ns_ = kib_ns;
+    const bool is_far = kib_ns > far_kib_ns;
+    streak_ = is_far == past_caches_ ? 0 : streak_ + 1;
+    if (streak_ < (past_caches_ ? near_streak : far_streak)) return;
+    past_caches_ = is_far;
+    streak_ = 0;
+  }
+
+  void give_up() noexcept {
+    past_caches_ = false;
+    streak_ = regrets_ = 0;
+    rest_ = rest_looks;
+  }
+
+  size_t fresh_bytes_;
+  uint64_t usual_kib_ns_ = 0;
+  uint32_t writes_ = 0, streak_ = 0, regrets_ = 0, rest_ = 0;
+  bool past_caches_ = false;
+};
+
+}  // namespace tutti

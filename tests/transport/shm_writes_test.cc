@@ -1,0 +1,75 @@
+// How large messages are written: from the times that writes take, and never for good.
+#include "transport/shm/shm_writes.h"
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+constexpr size_t bytes = 64 * 1024;
+constexpr TimeNs kib = bytes / 1024;
+
+// `usual` and `past` ns a KiB. How many of `n` writes went past the caches.
+int write(ShmWrites& writes, int n, TimeNs usual, TimeNs past) {
+  int streamed = 0;
+  for (int i = 0; i < n; ++i) {
+    const ShmWrites::Way way = writes.next();
+    const bool streams = way.store == Store::streaming;
+    streamed += streams;
+    if (way.timed) writes.took(way.store, bytes, kib * (streams ? past : usual));
+  }
+  return streamed;
+}
+
+TEST(ShmWrites, NearNeighboursAreWrittenToAsUsual) {
+  ShmWrites writes(0);
+  EXPECT_EQ(write(writes, 10'000, 30, 100), 0);
+  EXPECT_EQ(write(writes, 10'000, 150, 35), 0) << "even where it would be slower";
+  EXPECT_EQ(writes.store(), Store::cached);
+}
+
+TEST(ShmWrites, FarOnesPastTheCachesUntilTheyAreNear) {
+  ShmWrites writes(0);
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_GT(write(writes, 1000, 500, 60), 950) << "all but the first, and a try now and then";
+    EXPECT_EQ(writes.store(), Store::streaming);
+    write(writes, 300, 60, 60);
+    EXPECT_EQ(writes.store(), Store::cached);
+    EXPECT_EQ(write(writes, 1000, 60, 60), 0);
+  }
+}
+
+TEST(ShmWrites, AMomentThatAnotherHadTheCoreChangesNothing) {
+  ShmWrites writes(0);
+  for (int turn = 0; turn < 100; ++turn) {
+    EXPECT_EQ(write(writes, 3, 50'000, 35), 0);
+    EXPECT_EQ(write(writes, 20, 40, 35), 0);
+  }
+}
+
+TEST(ShmWrites, WhereMemoryItselfIsSlowTheyStayAsUsual) {
+  ShmWrites writes(0);
+  EXPECT_LT(write(writes, 10'000, 400, 300), 1000) << "short tries";
+  EXPECT_EQ(writes.store(), Store::cached);
+}
+
+TEST(ShmWrites, FreshPlacesAreNotJudged) {
+  ShmWrites writes(4 << 20);
+  EXPECT_EQ(write(writes, (4 << 20) / bytes, 1000, 60), 0);
+  EXPECT_EQ(write(writes, 1000, 40, 60), 0);
+}
+
+TEST(ShmWrites, FewWritesAreTimed) {
+  ShmWrites writes(0);
+  int timed = 0;
+  for (int i = 0; i < 8000; ++i) {
+    const ShmWrites::Way way = writes.next();
+    if (!way.timed) continue;
+    ++timed;
+    writes.took(way.store, bytes, kib * 40);
+  }
+  EXPECT_EQ(timed, 1000);
+}
+
+}  // namespace
+}  // namespace tutti
