@@ -17,7 +17,7 @@ namespace tutti {
 class ShmWrites {
  public:
   // Smaller messages are written as usual.
-  static constexpr size_t bytes_min = 16 * 1024;
+  static constexpr size_t bytes_min = 4 * 1024;
 
   // The first `fresh_bytes` bytes are not judged: their places are made on being touched.
   explicit ShmWrites(size_t fresh_bytes) : fresh_bytes_(fresh_bytes) {}
