@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <latch>
 #include <thread>
 #include <vector>
 
@@ -253,16 +254,19 @@ TEST_F(SharedCalls, AreTraced) {
 
 // Threads of one process write into each other's memory: when a call is over for one, its memory can be unmapped at once.
 TEST_F(SharedCalls, ThatAreAbortedAreOverWhenTheyReturn) {
-  for (int round = 0; round < (test::sanitized ? 3 : 10); ++round)
-    test::run_threads(3, {}, [round](int rank, tuttiComm_t comm) {
+  for (int round = 0; round < (test::sanitized ? 3 : 10); ++round) {
+    std::latch begun(3);  // whose first call is over: that one is not to be aborted
+    test::run_threads(3, {}, [round, &begun](int rank, tuttiComm_t comm) {
       constexpr size_t n = size_t{1} << 20;
       std::jthread aborts;
       {
         Floats memory(n);
         std::memset(memory.data(), 0, n * 4);
         EXPECT_EQ(greatest(memory.data(), memory.data(), comm, nullptr, n), tuttiSuccess);
+        begun.count_down();
         if (rank == 0)
-          aborts = std::jthread([comm, round] {
+          aborts = std::jthread([comm, round, &begun] {
+            begun.wait();
             std::this_thread::sleep_for(std::chrono::microseconds(300 + 137 * round));
             communicator_of(comm).abort();
           });
@@ -271,6 +275,7 @@ TEST_F(SharedCalls, ThatAreAbortedAreOverWhenTheyReturn) {
         EXPECT_EQ(result, tuttiAborted) << tuttiGetLastError(comm);
       }
     });
+  }
 }
 
 // A rank is killed somewhere in a call. The others' memory is theirs when they return, and they know soon.
