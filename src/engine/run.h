@@ -269,9 +269,10 @@ class Engine::Run {
     return !receiver.stages() && receiver.reserve(bytes) != nullptr;
   }
 
-  // The slot's lines were last in the receiver's caches. Between cores that are far from each other a plain copy there,
-  // which asks nobody for what it will overwrite anyway, is twice as fast as stores from a reduction's registers; near
-  // ones are equal. So the result passes through its place here.
+  // The slot's lines were last in the receiver's caches. How they are best overwritten differs between processors and
+  // distances (reduce/copy.h, Endpoint::slot_store), and a copy does what is best: on Zen 5, between cores that are far
+  // from each other, it is twice as fast as stores from a reduction's registers. So the result passes through its place
+  // here.
   void put_into_slot(const Fold& fold, const void** inputs, std::byte* result, size_t count) noexcept {
     std::byte* slot = first_slot(fold, count * work_.element_bytes);
     const Store how = first_slot_store(fold, count * work_.element_bytes);

@@ -36,7 +36,7 @@ constexpr size_t many_lines = 64, few_lines = 8, few_members_max = 16;
 // What a rank's FIFOs to all its peers use again and again together where ranks share cores.
 constexpr size_t crowded_lap_bytes = 512 * 1024;
 
-// Laps may take more than the usual slots: no more than so many.
+// Laps may take more slots than the options say: no more than so many.
 constexpr size_t slots_of_laps_max = 16;
 
 // Large messages of a pair alone take turns in four places. Among more ranks there are many FIFOs, which together shall

@@ -18,9 +18,9 @@ namespace tutti {
 struct ShmOptions {
   int channels = 1;                // the same on all ranks
   size_t slot_bytes = 256 * 1024;  // of one message at most; a multiple of 4096; the least of all ranks holds
-  int slots = 4;                   // per FIFO, so many of the largest messages; the least of all ranks holds. Laps may need more
-  size_t own_cache_bytes = 1 << 20;   // of the largest cache that a core has to itself: see shm_lap_bytes
-  size_t last_cache_bytes = 32 << 20; // of the last cache, which cores share
+  int slots = 4;                   // per FIFO, so many of the largest messages at least; the least of all ranks holds
+  size_t own_cache_bytes = 1 << 20;    // of the largest cache that a core has to itself: see shm_lap_bytes
+  size_t last_cache_bytes = 32 << 20;  // of the last cache, which cores share
   TimeNs timeout_ns = 300 * ns_per_s;  // of the connecting
   bool membarrier = true;          // false: as on a kernel without it; publishing costs a locked instruction then
   bool lends = true;               // false: what is lent by this rank is copied
