@@ -144,10 +144,11 @@ int Measurement::choose_iterations(const Case& what, const Place& place) {
     return options_.iterations;
   }
   double us = 0;
-  // Doubled until a twentieth of the wanted time is measured: a single short loop is mostly the barrier's echo.
+  // Doubled until it takes half the wanted time: a single short loop is mostly the barrier's echo, and a library's own
+  // memory, which the first calls touch page by page, is in use by then.
   for (int cycle = 0; cycle < warmup_cycles_max; ++cycle) {
     us = std::max(library_.combine(mean_us(what, place, iterations), Over::max) * options_.grouped, 1e-3);
-    if (us * iterations >= wanted_us / 20 || iterations >= iterations_max / 10) break;
+    if (us * iterations >= wanted_us / 2 || iterations >= iterations_max / 10) break;
     iterations *= 2;
   }
   return int(std::clamp(wanted_us / us, double(iterations_min), double(iterations_max)));
