@@ -22,6 +22,7 @@ namespace tutti {
 namespace {
 
 static_assert(shm_inline_bytes == shm_inline_bytes_max, "the cost model and the transport mean the same messages");
+static_assert(shm_shared_bytes == outbox_bytes_min);
 
 constexpr int channels_default = 1;
 constexpr TimeNs spin_ns_default = 50 * ns_per_us;

@@ -136,6 +136,7 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
     Operation::Channel& channel = operation.channel_[0];
     channel.step = 0;
     channel.next_out = 0;
+    channel.shares_wait = false;
     channel.next_in = 0;
     const Status sent = Run<false>(operation.work_, channel).exchange_sends();
     return sent == Status::done ? Status::again : sent;

@@ -101,6 +101,7 @@ class Operation {
     uint32_t step;
     uint32_t next_in;           // senders before this one have delivered
     uint32_t next_out;          // receivers before this one are served
+    bool shares_wait;           // for room for one message to all: next_out says for whom
     bool stored;                // the step's result lies at dst already
     bool streams;               // what is not read again soon is stored past the caches
     bool flushes;               // what was sent must be flushed at the end

@@ -93,6 +93,12 @@ class Engine::Run {
     const Fold& sends = plan_.steps[0];
     const uint32_t* const to = plan_.peers.data() + sends.peers;
     const size_t bytes = work_.count * work_.element_bytes;
+    if (bytes >= outbox_bytes_min) {
+      const Status sent = send_to_all(sends, work_.input, bytes);
+      if (sent != Status::done) return sent;
+      ++channel_.step;
+      return Status::done;
+    }
     for (; channel_.next_out < sends.n_to; ++channel_.next_out) {
       const Status sent = endpoints_[to[channel_.next_out]]->send(work_.input, bytes, work_.signature, channel_.bytes_done);
       if (sent != Status::done) return sent;
@@ -126,6 +132,7 @@ class Engine::Run {
     channel_.next_out = 0;
     channel_.bytes_done = 0;
     channel_.stored = false;
+    channel_.shares_wait = false;
     channel_.stage = Operation::Stage::gathering;
   }
 
@@ -259,12 +266,13 @@ class Engine::Run {
     return send_to_all(fold, result, count * work_.element_bytes);
   }
 
-  // Whether a result that is stored and sent to one receiver goes to its slot block by block, as it is made, instead of
-  // being read again as a whole: where the message would be copied anyway, is large enough, and has room now.
+  // Whether a result that is stored and sent goes to its slot block by block, as it is made, instead of being read again as
+  // a whole: where the message would be copied once anyway, is large enough, and has room now.
   bool puts_into_slot(const Fold& fold, size_t count) noexcept {
     const size_t bytes = count * work_.element_bytes;
-    if (fold.n_to != 1 || fold.operands() > uint32_t(reduce_inputs_max) || work_.operands != nullptr) return false;
+    if (fold.n_to == 0 || fold.operands() > uint32_t(reduce_inputs_max) || work_.operands != nullptr) return false;
     if (bytes <= put_block_bytes || lends_from(fold) != nullptr) return false;
+    if (fold.n_to > 1) return reserve_shared(fold, bytes) == Sharing::ready;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && receiver.reserve(bytes) != nullptr;
   }
@@ -297,7 +305,7 @@ class Engine::Run {
     const size_t bytes = count * work_.element_bytes;
     const Status reserved = reserve_all(fold, bytes);
     if (reserved != Status::done) return reserved;
-    const bool read_again = fold.n_to > 1 || fold.dst.count > 0;
+    const bool read_again = (fold.n_to > 1 && shared_ == nullptr) || fold.dst.count > 0;
     const Store how = read_again || fold.n_to == 0 ? Store::cached : first_slot_store(fold, bytes);
     if (fold.n_to > 0) fold_all(fold, inputs, first_slot(fold, bytes), count, how);
     if (fold.dst.count > 0) copy_bytes(write_at(fold.dst), first_slot(fold, bytes), bytes, Store::streaming);
@@ -336,8 +344,33 @@ class Engine::Run {
     return Status::done;
   }
 
-  // done: every receiver of the step has room for its message.
+  // Whether one message for all receivers of a step has its place. Devices make messages while other steps go on, and each
+  // for itself.
+  enum class Sharing : uint8_t { ready, waiting, none };
+
+  Sharing reserve_shared(const Fold& fold, size_t bytes) noexcept {
+    if (channel_.shares_wait) channel_.next_out = 0;  // it said who is awaited
+    channel_.shares_wait = false;
+    if (fold.n_to < 2 || bytes < outbox_bytes_min || work_.device != nullptr) return Sharing::none;
+    if (channel_.next_out > 0 || channel_.bytes_done > 0) return Sharing::none;
+    const std::span<const uint32_t> to = plan_.to(fold);
+    outbox_ = endpoints_[to[0]]->outbox();
+    if (outbox_ == nullptr) return Sharing::none;
+    for (const uint32_t peer : to.subspan(1))
+      if (endpoints_[peer]->outbox() != outbox_) return Sharing::none;
+    const Outbox::Place place = outbox_->reserve(bytes, to);
+    shared_ = place.at;
+    if (shared_ != nullptr) return Sharing::ready;
+    if (place.waits_for < 0) return Sharing::none;
+    channel_.next_out = uint32_t(place.waits_for);
+    channel_.shares_wait = true;
+    return Sharing::waiting;
+  }
+
+  // done: every receiver of the step has room for its message, or the one for all of them has.
   Status reserve_all(const Fold& fold, size_t bytes) noexcept {
+    const Sharing sharing = reserve_shared(fold, bytes);
+    if (sharing != Sharing::none) return sharing == Sharing::ready ? Status::done : Status::again;
     const std::span<const uint32_t> to = plan_.to(fold);
     for (; channel_.next_out < to.size(); ++channel_.next_out) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
@@ -349,15 +382,20 @@ class Engine::Run {
   }
 
   std::byte* first_slot(const Fold& fold, size_t bytes) noexcept {
-    return endpoints_[plan_.to(fold)[0]]->reserve(bytes);
+    return shared_ != nullptr ? shared_ : endpoints_[plan_.to(fold)[0]]->reserve(bytes);
   }
 
   Store first_slot_store(const Fold& fold, size_t bytes) const noexcept {
-    return endpoints_[plan_.to(fold)[0]]->slot_store(bytes);
+    return shared_ != nullptr ? outbox_->store(bytes) : endpoints_[plan_.to(fold)[0]]->slot_store(bytes);
   }
 
-  // The message lies in the first receiver's slot: copies it to the others', and sends it off.
+  // The message lies in the first receiver's slot, or in that of all: copies it to the others', and sends it off.
   void commit_all(const Fold& fold, size_t bytes) noexcept {
+    if (shared_ != nullptr) {
+      outbox_->commit(bytes, signature(fold));
+      shared_ = nullptr;
+      return;
+    }
     const std::span<const uint32_t> to = plan_.to(fold);
     for (size_t i = 1; i < to.size(); ++i) {
       Endpoint& receiver = *endpoints_[to[i]];
@@ -371,6 +409,13 @@ class Engine::Run {
     const std::span<const uint32_t> to = plan_.to(fold);
     const LentRegion* const region = lends_from(fold);
     const bool lends = region != nullptr && data == read_at(fold.source()) && region->holds(data, bytes);
+    const Sharing sharing = lends ? Sharing::none : reserve_shared(fold, bytes);
+    if (sharing == Sharing::waiting) return Status::again;
+    if (sharing == Sharing::ready) {
+      outbox_->write(data, bytes);
+      commit_all(fold, bytes);
+      return Status::done;
+    }
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
@@ -565,6 +610,8 @@ class Engine::Run {
   const Plan& plan_;
   Operation::Channel& channel_;
   Endpoint* const* const endpoints_;
+  Outbox* outbox_ = nullptr;      // in which
+  std::byte* shared_ = nullptr;   // one message for all receivers of the step is being made
 };
 
 }  // namespace tutti

@@ -112,7 +112,12 @@ class Clocks {
       bytes = std::max(bytes, arrival.bytes);
     }
     work(state, local_ns(fold, double(bytes)));
-    for (uint32_t peer : plan.to(fold)) send(rank, peer, bytes);
+    const std::span<const uint32_t> to = plan.to(fold);
+    const bool shared = std::all_of(to.begin(), to.end(), [&](uint32_t peer) {
+      const uint64_t least = costs_.link(int(rank), int(peer)).shared_bytes;
+      return least > 0 && bytes >= least;
+    });
+    for (size_t i = 0; i < to.size(); ++i) send(rank, to[i], bytes, shared && i > 0);
     ++state.step;
     return true;
   }
@@ -132,12 +137,13 @@ class Clocks {
     worked_ns_ += ns;
   }
 
-  void send(uint32_t rank, uint32_t peer, uint64_t bytes) {
+  // is_there: the peer reads what was copied for another one.
+  void send(uint32_t rank, uint32_t peer, uint64_t bytes, bool is_there) {
     const LinkCost& link = costs_.link(int(rank), int(peer));
     Rank& state = ranks_[rank];
     const bool fans_out = state.sent_to != none && state.sent_to != peer;
     state.sent_to = peer;
-    const double bytes_ns = link.bytes_ns(bytes) + (fans_out ? link.fan_out_ns(bytes) : 0);
+    const double bytes_ns = is_there ? 0 : link.bytes_ns(bytes) + (fans_out ? link.fan_out_ns(bytes) : 0);
     state.clock_ns += link.message_ns + bytes_ns;
     worked_ns_ += link.message_ns + (bytes > 0 ? std::min(bytes_ns, double(bytes) * link.core_byte_ns) : 0);
     fifo(rank, peer).push_back({state.clock_ns + link.latency_ns, bytes});

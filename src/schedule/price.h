@@ -16,7 +16,8 @@ namespace tutti {
 // and bulk_ns more if it has more than inline_bytes. The first near_bytes of each message cost near_byte_ns each instead:
 // the buffers that they go through stay in a near cache. A sender that sends to another rank than last, without having
 // heard from anyone in between, needs fan_out_byte_ns more for each byte beyond queued_bytes: its messages share a queue
-// that holds so much. Where a network card sends, the core is busy for core_byte_ns a byte only, and free for other ranks.
+// that holds so much. A message of at least shared_bytes (0: none) that goes to several ranks at once is copied once, for the
+// first of them, where the links to all are such. Where a network card sends, the core is busy for core_byte_ns a byte only, and free for other ranks.
 struct LinkCost {
   double latency_ns = 0;
   double message_ns = 0;
@@ -28,6 +29,7 @@ struct LinkCost {
   uint64_t near_bytes = 0;
   double near_byte_ns = 0;
   uint64_t queued_bytes = 0;
+  uint64_t shared_bytes = 0;
   double core_byte_ns = INFINITY;  // at most what all the bytes cost
 
   double bytes_ns(uint64_t bytes) const {

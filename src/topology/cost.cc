@@ -75,6 +75,7 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.receive_ns = pair.same_cache ? m.hop_ns : m.far_hop_ns;
     link.bulk_ns = waiting_ns > 0 ? 0 : bulk_hops * link.receive_ns;
     link.inline_bytes = shm_inline_bytes;
+    link.shared_bytes = shm_shared_bytes;
     link.near_bytes = shm_near_bytes;
     link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
     return link;

@@ -78,6 +78,30 @@ struct ExpectedMessages {
   uint32_t count;
 };
 
+// Memory of one channel where one message to several peers lies once, and all of them read it. They receive it as any other.
+class Outbox {
+ public:
+  virtual ~Outbox() = default;
+
+  // A place of `bytes` bytes for the next message to all of `peers`, 64-byte aligned; or the place of that one among them who
+  // must first read what it was sent; or neither, where each must be sent its own message: nobody waits here who would not
+  // wait if all FIFOs had two slots, so what is proven of plans stays true. The peers' endpoints are of this outbox (see
+  // Endpoint::outbox), and `peers` stay as they are until the message is sent.
+  struct Place {
+    std::byte* at = nullptr;
+    int waits_for = -1;
+  };
+  virtual Place reserve(size_t bytes, std::span<const uint32_t> peers) noexcept = 0;
+  // Copies the message to the place that was reserved last; or how it is best stored there by the caller.
+  virtual void write(const std::byte* data, size_t bytes) noexcept = 0;
+  virtual Store store(size_t bytes) const noexcept = 0;
+  // Sends what was written there. Nothing may be sent to these peers in between.
+  virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
+};
+
+// Smaller messages are not worth an outbox: copying them once more costs less than keeping account.
+inline constexpr size_t outbox_bytes_min = 1024;
+
 // One peer on one channel.
 class Endpoint {
  public:
@@ -115,6 +139,9 @@ class Endpoint {
   virtual Store slot_store([[maybe_unused]] size_t bytes) const noexcept { return Store::cached; }
   // Sends what was produced into the reserved place.
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
+
+  // Where a message to this peer and others may lie; null: in no such place.
+  virtual Outbox* outbox() noexcept { return nullptr; }
 
   // done: everything sent so far is out of this process's hands (in shared memory, or in the kernel), and nobody reads
   // any more what was lent.

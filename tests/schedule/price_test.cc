@@ -166,6 +166,24 @@ TEST(Price, OfMessagesThatShareAQueueIsHigher) {
   EXPECT_EQ(time_of(Collective::all_gather, "ring", fan_out), time_of(Collective::all_gather, "ring", 0));
 }
 
+TEST(Price, OfAMessageToSeveralIsOneCopyWhereTheyShareIt) {
+  const double b = 900;
+  const int n = 5;
+  Group group;
+  group.n = n;
+  CostModel costs = uniform(n);
+  const auto plans = plans_of(*find_algorithm(Collective::broadcast, "direct"), group);
+  const double apart = price(plans, costs, uint64_t(b), message_bytes_max).time_ns;
+  costs.classes[0].shared_bytes = uint64_t(b);
+  EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, apart - (n - 2) * b * byte, 1e-6);
+  costs.classes[0].shared_bytes = uint64_t(b) + 1;  // it is too small
+  EXPECT_EQ(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, apart);
+  costs.classes[0].shared_bytes = 1;
+  costs.classes.push_back(uniform(n).classes[0]);
+  costs.link_class[n - 1] = 1;  // the last rank is not among them
+  EXPECT_EQ(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, apart);
+}
+
 TEST(Price, OfWhatTheQueueHoldsIsNotHigher) {
   const double b = 900;
   Group group;

@@ -25,16 +25,17 @@ TEST(ShmWrites, NearNeighboursAreWrittenToAsUsual) {
   ShmWrites writes(0);
   EXPECT_EQ(write(writes, 10'000, 30, 100), 0);
   EXPECT_EQ(write(writes, 10'000, 150, 35), 0) << "even where it would be slower";
-  EXPECT_EQ(writes.store(), Store::cached);
+  EXPECT_EQ(writes.store(1 << 20), Store::cached);
+  EXPECT_EQ(writes.store(64), Store::cached);
 }
 
 TEST(ShmWrites, FarOnesPastTheCachesUntilTheyAreNear) {
   ShmWrites writes(0);
   for (int turn = 0; turn < 3; ++turn) {
     EXPECT_GT(write(writes, 1000, 500, 60), 950) << "all but the first, and a try now and then";
-    EXPECT_EQ(writes.store(), Store::streaming);
+    EXPECT_EQ(writes.store(1 << 20), Store::streaming);
     write(writes, 300, 60, 60);
-    EXPECT_EQ(writes.store(), Store::cached);
+    EXPECT_EQ(writes.store(1 << 20), Store::cached);
     EXPECT_EQ(write(writes, 1000, 60, 60), 0);
   }
 }
@@ -50,7 +51,7 @@ TEST(ShmWrites, AMomentThatAnotherHadTheCoreChangesNothing) {
 TEST(ShmWrites, WhereMemoryItselfIsSlowTheyStayAsUsual) {
   ShmWrites writes(0);
   EXPECT_LT(write(writes, 10'000, 400, 300), 1000) << "short tries";
-  EXPECT_EQ(writes.store(), Store::cached);
+  EXPECT_EQ(writes.store(1 << 20), Store::cached);
 }
 
 TEST(ShmWrites, FreshPlacesAreNotJudged) {

@@ -23,6 +23,7 @@
 #include "memory/memory_file.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handshake.h"
+#include "transport/shm/shm_outbox.h"
 
 namespace tutti {
 namespace {
@@ -35,6 +36,8 @@ constexpr size_t many_lines = 64, few_lines = 8, few_members_max = 16;
 
 // What a rank's FIFOs to all its peers use again and again together where ranks share cores.
 constexpr size_t crowded_lap_bytes = 512 * 1024;
+// Its outbox there.
+constexpr size_t crowded_outbox_lap_bytes = 128 * 1024;
 
 // Laps may take more slots than the options say: no more than so many.
 constexpr size_t slots_of_laps_max = 16;
@@ -43,12 +46,14 @@ constexpr size_t slots_of_laps_max = 16;
 // stay in the last cache, so two must do. (Measured: with four, all_reduce of 1 MiB among 8 ranks takes twice as long.)
 constexpr size_t lap_messages_of_pair = 4, lap_messages_of_many = 2;
 
+// Of a host where one message can have several receivers. An outbox has room for so many of the largest messages.
+constexpr size_t outbox_members_min = 3, outbox_messages_min = 4;
+
 // What every rank tells all at first. Plain bytes, followed by the sentence of what went wrong, if anything did.
 struct Hello {
-  uint32_t version = 3;
   int32_t channels = 0;
-  uint64_t slot_bytes = 0;
   int32_t slots = 0;
+  uint64_t slot_bytes = 0;
   uint32_t membarrier = 0;  // 1: this process answers to others' membarriers
   uint32_t pid = 0;
   uint64_t process = 0;     // random, the same for all ranks of a process and for what it forks
@@ -57,17 +62,19 @@ struct Hello {
   uint64_t own_cache_bytes = 0, last_cache_bytes = 0;
   std::array<uint64_t, 16> cores{};  // that it may run on, a bit each; none where there are too many to say
 };
-static_assert(sizeof(Hello) == 240);
+static_assert(sizeof(Hello) == 232);
 
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
-// FIFOs of all channels and, from a page's start, their bulk areas.
+// FIFOs of all channels and, from a page's start, their bulk areas; last the owner's outboxes, one for each channel.
 struct InboxLayout {
-  size_t members, channels, lines, slots, slot_bytes, lap_bytes;
+  size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, outbox_lap_bytes;
 
   size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
   size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * slots * slot_bytes); }
   size_t part_at(size_t member) const { return whole_pages(header_bytes) + member * part_bytes(); }
-  size_t total_bytes(size_t members) const { return part_at(members); }
+  size_t outboxes_at(size_t members) const { return part_at(members); }
+  size_t outboxes_bytes() const { return channels * outbox_bytes; }
+  size_t total_bytes(size_t members) const { return outboxes_at(members) + outboxes_bytes(); }
   ShmFifo* fifo(std::byte* part, size_t channel) const {
     return reinterpret_cast<ShmFifo*>(part + channel * ShmFifo::bytes(lines));
   }
@@ -130,7 +137,9 @@ class ShmTransport final : public Transport {
   void progress() noexcept override {}
   void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
     memory.push_back({inbox_.data(), inbox_.bytes()});
-    for (const Peer& peer : peers_) memory.push_back({peer.part.data(), peer.part.bytes()});
+    for (const Peer& peer : peers_)
+      for (const Mapping* part : {&peer.part, &peer.outboxes})
+        if (part->valid()) memory.push_back({part->data(), part->bytes()});
   }
 
   // After the barrier, whoever publishes to this rank sees that it sleeps, or this rank sees the message when it looks
@@ -160,9 +169,9 @@ class ShmTransport final : public Transport {
     return 1;
   }
 
-  // A peer's inbox: its header, and the part that this rank writes.
+  // A peer's inbox: its header, the part that this rank writes, and the outboxes that it reads, if there are any.
   struct Peer {
-    Mapping header, part;
+    Mapping header, part, outboxes;
     Fd doorbell;
     std::unique_ptr<ShmLender> lender;
     bool same_process;
@@ -186,9 +195,24 @@ class ShmTransport final : public Transport {
       link.out_bulk = layout.bulk(mapped.part.at(0), channel);
       link.in = layout.fifo(own_part, channel);
       link.in_bulk = layout.bulk(own_part, channel);
-      endpoints_[channel * size_t(size_) + size_t(peer)] = std::make_unique<ShmEndpoint>(link);
+      if (mapped.outboxes.valid()) {
+        link.peer_outbox = {mapped.outboxes.at(channel * layout.outbox_bytes), layout.outbox_bytes};
+        link.outbox = &outboxes_[channel];
+      }
+      auto& endpoint = endpoints_[channel * size_t(size_) + size_t(peer)];
+      endpoint = std::make_unique<ShmEndpoint>(link);
+      if (link.outbox != nullptr) outboxes_[channel].add(peer, *endpoint);
     }
     peers_.push_back(std::move(mapped));
+  }
+  // Before any peer is added. `members`: of this host.
+  void make_outboxes(const InboxLayout& layout, size_t members) {
+    outboxes_.reserve(layout.channels);
+    for (size_t channel = 0; channel < layout.channels; ++channel) {
+      std::byte* const memory = inbox_.at(layout.outboxes_at(members) + channel * layout.outbox_bytes);
+      outboxes_.emplace_back(std::span(memory, layout.outbox_bytes), layout.outbox_lap_bytes, layout.slot_bytes, size_t(size_),
+                             members);
+    }
   }
   std::byte* inbox(size_t at) const { return inbox_.at(at); }
   int mailbox_fd() const { return borrower_.mailbox_fd(); }
@@ -204,6 +228,7 @@ class ShmTransport final : public Transport {
   ShmBorrower borrower_;
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<ShmEndpoint>> endpoints_;
+  std::vector<ShmOutbox> outboxes_;  // by channel
 };
 
 void check_options(const ShmOptions& options) {
@@ -267,7 +292,7 @@ class Builder {
   // From what all ranks said, so all find the same.
   void agree_on_layout() {
     size_t members_max = 0;
-    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0};
+    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0, 0, 0};
     const Hello& mine = hellos_[size_t(bootstrap_.rank())];
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       const Hello& theirs = hellos_[size_t(rank)];
@@ -306,9 +331,13 @@ class Builder {
     }
     size_t n_cores = 0;
     for (const uint64_t bits : cores) n_cores += size_t(std::popcount(bits));
-    layout_.lap_bytes = shm_lap_bytes(group_.size(), n_cores < group_.size(), caches);
+    const bool crowded = n_cores < group_.size();
+    layout_.lap_bytes = shm_lap_bytes(group_.size(), crowded, caches);
     const size_t needed = (layout_.lap_bytes + layout_.slot_bytes - 1) / layout_.slot_bytes;
     layout_.slots = std::max(layout_.slots, std::min(needed, slots_of_laps_max));
+    if (group_.size() < outbox_members_min) return;
+    layout_.outbox_lap_bytes = crowded ? crowded_outbox_lap_bytes : layout_.lap_bytes * (group_.size() - 1);
+    layout_.outbox_bytes = whole_pages(std::max(outbox_messages_min * layout_.slot_bytes, layout_.outbox_lap_bytes));
   }
 
   void meet_peers(std::vector<unsigned char>& reached) {
@@ -329,6 +358,7 @@ class Builder {
     Doorbell* doorbell = own_doorbell_ ? own_doorbell_.get() : options_.doorbell;
     transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
                                                 std::move(own_doorbell_), std::move(mapping), locked_);
+    if (layout_.outbox_bytes > 0) transport_->make_outboxes(layout_, group_.size());
     const std::array<int, 3> gift = {inbox.get(), doorbell->fd(), transport_->mailbox_fd()};
     const auto check = [this] {
       if (const Verdict* verdict = bootstrap_.verdict()) throw Error(verdict->code, verdict->sentence);
@@ -349,11 +379,15 @@ class Builder {
     check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
     ShmTransport::Peer peer{Mapping(inbox, 0, header_bytes, about, smaller_slots),
                             Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes(), about, smaller_slots),
-                            std::move(gift.at(1)), lender_to(std::move(gift.at(2))), same_process(group_[member])};
+                            outboxes_of(inbox), std::move(gift.at(1)), lender_to(std::move(gift.at(2))), same_process(group_[member])};
     peer.part.touch(0, layout_.fifos_bytes());
     transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);
   }
 
+  Mapping outboxes_of(int inbox) const {
+    if (layout_.outbox_bytes == 0) return {};
+    return Mapping(inbox, layout_.outboxes_at(group_.size()), layout_.outboxes_bytes(), about, smaller_slots);
+  }
   std::unique_ptr<ShmLender> lender_to(Fd mailbox) const {
     return options_.lends ? std::make_unique<ShmLender>(std::move(mailbox), bootstrap_.rank()) : nullptr;
   }

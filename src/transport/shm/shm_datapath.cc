@@ -51,6 +51,8 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       message_bytes_max_(link.message_bytes_max),
       bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
       writes_(link.bulk_bytes),
+      peer_outbox_(link.peer_outbox),
+      outbox_(link.outbox),
       peer_(link.peer),
       same_process_(link.same_process),
       lender_(link.lender),
@@ -72,18 +74,10 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
-  else write(place, data, bytes);
+  else writes_.write(place, data, bytes);
   commit(bytes, signature);
   bytes_done = bytes;
   return Status::done;
-}
-
-void ShmEndpoint::write(std::byte* place, const std::byte* data, size_t bytes) noexcept {
-  if (bytes < ShmWrites::bytes_min) return copy_memory(place, data, bytes);
-  const ShmWrites::Way way = writes_.next();
-  const TimeNs start = way.timed ? now_ns() : 0;
-  copy_bytes(place, data, bytes, way.store);
-  if (way.timed) writes_.took(way.store, bytes, now_ns() - start);
 }
 
 // The line alone is sent, and says where the message lies.
@@ -169,6 +163,21 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
   publish(line, bytes, signature);
 }
 
+uint32_t ShmEndpoint::post(size_t at, size_t bytes, uint64_t signature) noexcept {
+  ShmLine& line = out_line();
+  const uint64_t place = at;
+  std::memcpy(line.payload, &place, sizeof place);
+  publish(line, bytes | shm_outbox_bit, signature);
+  return sent_;
+}
+
+bool ShmEndpoint::has_consumed(uint32_t number, bool looks) noexcept {
+  if (ShmBulk::is_consumed(number, consumed(), sent_)) return true;
+  if (!looks) return false;
+  take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
+  return ShmBulk::is_consumed(number, consumed(), sent_);
+}
+
 Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
@@ -226,20 +235,32 @@ inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t s
   return Status::done;
 }
 
-// A message that was lent, another than is expected, or none since this endpoint has failed.
+// A message that lies with its sender, another than is expected, or none since this endpoint has failed.
 [[gnu::noinline]] Status ShmEndpoint::unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
   if (failed_) return Status::failed;
-  if (line.bytes == (bytes | shm_lent_bit) && line.signature == signature) {
+  if (line.bytes == (bytes | shm_outbox_bit) && line.signature == signature) {
+    if (lies_in_outbox(line, bytes)) {
+      take_credit(line.consumed);
+      return Status::done;
+    }
+    fault_ = {FaultKind::system, EFAULT, 0, bytes};
+  } else if (line.bytes == (bytes | shm_lent_bit) && line.signature == signature) {
     if (borrow(line, bytes)) {
       take_credit(line.consumed);
       return Status::done;
     }
     fault_ = {FaultKind::system, borrower_->error_number(), 0, bytes};
   } else {
-    fault_ = {FaultKind::mismatch, 0, line.signature, line.bytes & ~shm_lent_bit};
+    fault_ = {FaultKind::mismatch, 0, line.signature, line.bytes & ~(shm_lent_bit | shm_outbox_bit)};
   }
   failed_ = true;
   return Status::failed;
+}
+
+bool ShmEndpoint::lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept {
+  uint64_t at;
+  std::memcpy(&at, line.payload, sizeof at);
+  return at <= peer_outbox_.size() && bytes <= peer_outbox_.size() - at;
 }
 
 // Finds out where a lent message lies.
@@ -281,9 +302,7 @@ inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {
 
 // Has the peer consumed message `number`?
 bool ShmEndpoint::look_whether_consumed(uint32_t number) noexcept {
-  const auto yes = [&] { return ShmBulk::is_consumed(number, consumed(), sent_); };
-  if (!yes()) take_credit(out_->consumed.load(std::memory_order_acquire));  // pairs with the store in release
-  starved_ = !yes();
+  starved_ = !has_consumed(number, true);
   return !starved_;
 }
 

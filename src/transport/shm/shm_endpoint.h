@@ -1,8 +1,8 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
 // A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one line
-// read. A larger one lies in the bulk area, or in the sender's own memory, and its line tells where. There are many lines,
-// so that a sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line
+// read. A larger one lies in the bulk area, in the sender's outbox where several peers are sent the same, or in the sender's
+// own memory, and its line tells where. There are many lines, so that a sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line
 // has one writer. A sender's claim to lines and bulk (its credit) comes back with the messages of the other direction, so
 // that an exchange never reads the receiver's credit line.
 #pragma once
@@ -11,8 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
+#include "transport/shm/shm.h"
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
 #include "transport/shm/shm_writes.h"
@@ -25,6 +27,9 @@ inline constexpr size_t shm_inline_bytes_max = 40;
 // A message that lies in the sender's own memory has this bit in its line's `bytes`, and a LentPlace as payload.
 inline constexpr uint32_t shm_lent_bit = 0x8000'0000;
 static_assert(sizeof(LentPlace) <= shm_inline_bytes_max);
+// One that lies in the sender's outbox has this bit.
+inline constexpr uint32_t shm_outbox_bit = 0x4000'0000;
+static_assert(shm_slot_bytes_max < shm_outbox_bit);
 
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
@@ -36,7 +41,7 @@ struct alignas(64) ShmLine {
   uint64_t signature;
   uint32_t consumed;  // messages of the other direction that this line's sender had consumed
   uint32_t unused;
-  std::byte payload[shm_inline_bytes_max];  // the message, where it is that small; else a uint64_t: where it lies in bulk
+  std::byte payload[shm_inline_bytes_max];  // the message, where it is that small; else a uint64_t: where it lies
 };
 static_assert(sizeof(ShmLine) == 64 && std::is_trivially_destructible_v<ShmLine>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
@@ -81,6 +86,8 @@ struct ShmLink {
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
   int peer = -1;
   bool same_process = false;        // the peer's addresses are this rank's too
+  std::span<const std::byte> peer_outbox;  // empty: it has none
+  Outbox* outbox = nullptr;         // this rank's, on this channel
   ShmLender* lender = nullptr;      // null: nothing is lent to this peer
   ShmBorrower* borrower = nullptr;
 };
@@ -96,11 +103,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
+  Outbox* outbox() noexcept override { return outbox_; }
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
-  Store slot_store(size_t bytes) const noexcept override {
-    return bytes < ShmWrites::bytes_min ? Store::cached : writes_.store();
-  }
+  Store slot_store(size_t bytes) const noexcept override { return writes_.store(bytes); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
@@ -112,6 +118,16 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool is_entered() const noexcept override;
   bool shares_process() const noexcept override { return same_process_; }
   const Fault& fault() const noexcept override { return fault_; }
+
+  // For this rank's outbox. Whether a message may be sent, and whether there is a line for it.
+  bool may_post() const noexcept { return !failed_ && reserved_ == ShmBulk::npos; }
+  bool has_line() noexcept { return may_send_line(); }
+  // Whether the last two messages are both under way; then the peer's reading ends this rank's sleep.
+  bool waits_for_two() noexcept { return !look_whether_consumed(sent_ - 1); }
+  // Sends what lies at `at` of the outbox, and returns the message's number.
+  uint32_t post(size_t at, size_t bytes, uint64_t signature) noexcept;
+  // Whether the peer has consumed message `number`: as far as is known here, or by looking.
+  bool has_consumed(uint32_t number, bool looks) noexcept;
 
   // Around a sleep of this rank: a receiver whose credit it waits for is told to wake it. Not earlier: a sender that is
   // a little ahead of its receiver, and looks again and again, would write the flag that the receiver reads each time.
@@ -127,6 +143,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
+  bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   void take_credit(uint32_t consumed) noexcept;
   void publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept;
@@ -135,7 +152,6 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
-  void write(std::byte* place, const std::byte* data, size_t bytes) noexcept;
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
@@ -144,7 +160,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
     if ((line.bytes & shm_lent_bit) != 0) return borrowed_;
     uint64_t at;
     std::memcpy(&at, line.payload, sizeof at);
-    return in_bulk_ + at;
+    return ((line.bytes & shm_outbox_bit) != 0 ? peer_outbox_.data() : in_bulk_) + at;
   }
 
   // The first two lines of this object are all that a small message touches here.
@@ -171,6 +187,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one
   const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent
+  std::span<const std::byte> peer_outbox_;
+  Outbox* outbox_;
   int peer_;
   bool same_process_;
   ShmLender* lender_;

@@ -22,10 +22,10 @@ class ShmWrites {
   // The first `fresh_bytes` bytes are not judged: their places are made on being touched.
   explicit ShmWrites(size_t fresh_bytes) : fresh_bytes_(fresh_bytes) {}
 
-  // For what is no smaller than bytes_min, where nothing is timed.
-  Store store() const noexcept { return past_caches_ ? Store::streaming : Store::cached; }
+  // For who stores a message there by itself.
+  Store store(size_t bytes) const noexcept { return past_caches_ && bytes >= bytes_min ? Store::streaming : Store::cached; }
 
-  // Of the next message of send(), no smaller than bytes_min. Where `timed`, took() is to be told.
+  // Of the next message, no smaller than bytes_min. Where `timed`, took() is to be told.
   struct Way {
     Store store;
     bool timed;
@@ -35,6 +35,15 @@ class ShmWrites {
     if (!past_caches_) return {Store::cached, streak_ > 0 || i % looks_every == 0};
     const bool tries = i % tries_every == 0;
     return {tries ? Store::cached : Store::streaming, tries || i % tries_every == tries_every / 2};
+  }
+
+  // Writes a message, and learns from it.
+  void write(std::byte* place, const std::byte* data, size_t bytes) noexcept {
+    if (bytes < bytes_min) return copy_memory(place, data, bytes);
+    const Way way = next();
+    const TimeNs start = way.timed ? now_ns() : 0;
+    copy_bytes(place, data, bytes, way.store);
+    if (way.timed) took(way.store, bytes, now_ns() - start);
   }
 
   void took(Store store, size_t bytes, TimeNs ns) noexcept {

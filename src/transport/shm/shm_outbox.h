@@ -1,0 +1,63 @@
+// A rank's outbox on one channel: where one message to several peers of the host lies once, and all of them read it.
+//
+// A ring in the sender's own inbox file, which every peer maps. Each of them finds the message's line in its FIFO as usual,
+// and the place in the line. The place is used again once all of them have consumed the message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transport/shm/shm_bulk.h"
+#include "transport/shm/shm_endpoint.h"
+#include "transport/shm/shm_writes.h"
+#include "transport/transport.h"
+
+namespace tutti {
+
+// Data path.
+class ShmOutbox final : public Outbox {
+ public:
+  // Of `ranks` ranks, of which `members` are of this host. `memory` outlives it. For lap_bytes see ShmBulk.
+  ShmOutbox(std::span<std::byte> memory, size_t lap_bytes, size_t message_bytes_max, size_t ranks, size_t members);
+
+  // The endpoint outlives what is sent.
+  void add(int peer, ShmEndpoint& endpoint) { endpoints_[size_t(peer)] = &endpoint; }
+
+  Place reserve(size_t bytes, std::span<const uint32_t> peers) noexcept override;
+  void write(const std::byte* data, size_t bytes) noexcept override { writes_.write(memory_.data() + reserved_, data, bytes); }
+  Store store(size_t bytes) const noexcept override { return writes_.store(bytes); }
+  void commit(size_t bytes, uint64_t signature) noexcept override;
+
+ private:
+  static constexpr uint32_t messages_max = 32;  // under way
+
+  // Who was sent a message, and its number there.
+  struct Receiver {
+    uint32_t peer, number;
+  };
+  struct Message {
+    uint32_t receivers, consumed_by;  // the first so many of them
+  };
+  Message& message(uint32_t number) noexcept { return messages_[number % messages_max]; }
+  std::span<Receiver> receivers(uint32_t number) noexcept {
+    return {receivers_.data() + number % messages_max * members_, message(number).receivers};
+  }
+  Place wait_for(uint32_t peer) noexcept;
+  bool is_read(uint32_t number, bool looks) noexcept;
+  void forget_read(bool looks) noexcept;
+
+  std::span<std::byte> memory_;
+  size_t message_bytes_max_, members_;
+  ShmBulk ring_;
+  ShmWrites writes_;
+  std::vector<ShmEndpoint*> endpoints_;  // of ranks of this host
+  std::vector<Message> messages_;
+  std::vector<Receiver> receivers_;  // [message][member]
+  uint32_t sent_ = 0, read_ = 0;     // messages; read by all
+  size_t reserved_ = 0;
+  std::span<const uint32_t> peers_;  // for whom
+};
+
+}  // namespace tutti
