@@ -281,13 +281,14 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.costs = cost_model(by_machine, links, decode_machine_costs(costs[0]));
   for (const Place& p : places_) planner.host_of.push_back(p.host);
   planner.message_bytes_max = message_bytes_max_;
+  const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
+  if (one_host) planner.spread_bytes_max = links_.spread_bytes_max;  // else ranks might not agree
   planner.forced = options.algorithm;
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   make_engine(std::move(planner), true);
   make_device_side();
   make_peer_path(devices);
-  const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
   if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   crowded_ = contention_of(by_machine) > 1;

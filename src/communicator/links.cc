@@ -49,6 +49,7 @@ void take(Links& links, std::unique_ptr<Transport> transport, int channels) {
   }
   if (!used) return;
   links.message_bytes_max = std::min(links.message_bytes_max, transport->message_bytes_max());
+  links.spread_bytes_max = std::min(links.spread_bytes_max, transport->spread_bytes_max());
   links.transports.push_back(std::move(transport));
 }
 

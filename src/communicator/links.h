@@ -26,6 +26,7 @@ struct Links {
   std::vector<Endpoint*> endpoints;  // [channel * size + peer]; null for the rank itself
   std::vector<const char*> names;    // of the transport that reaches each rank: "self", "shm", "verbs", "tcp"
   size_t message_bytes_max = ~size_t{0};  // of this rank's transports; others' may be less
+  size_t spread_bytes_max = ~size_t{0};   // as Transport has it
   Clock* clock = nullptr;            // null: the machine's
   TimeNs grace_ns = 500 * ns_per_ms;  // how long a broken link waits for the control plane to say who died
 };

@@ -24,6 +24,11 @@ size_t scratch_channel_bytes(const Plan& plan, size_t message_bytes_max) {
   return plan.shape.scratch == 0 ? 0 : round_up(plan.shape.scratch * scratch_chunk_bytes(plan, message_bytes_max), 64);
 }
 
+// Of one message of the plan.
+size_t message_bytes(const Plan& plan, size_t message_bytes_max) {
+  return size_t(std::min<uint64_t>(plan.message_bytes_max, message_bytes_max));
+}
+
 // Everybody sends its whole input to everybody and adds what comes, in one pass: what small all_reduces are.
 bool is_exchange(const Plan& plan) {
   if (plan.steps.size() != 2 || plan.shape.output != 1 || plan.shape.blocks) return false;
@@ -62,7 +67,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
       work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= message_bytes_max_;
   const size_t tile_max = small ? work.count
                                 : tile_elements_max(divided, work.plan->message_chunks_max * work.vectors,
-                                                    work.element_bytes, message_bytes_max_);
+                                                    work.element_bytes, message_bytes(*work.plan, message_bytes_max_));
   const Chunks shares(work.count, uint32_t(channels), work.element_bytes);  // no division where there is one channel
   for (int i = 0; i < channels; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
@@ -98,7 +103,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
 void Engine::share_out(Operation& operation) const noexcept {
   const Work& work = operation.work_;
   const size_t tile_max = tile_elements_max(1, work.plan->message_chunks_max * work.vectors, work.element_bytes,
-                                            message_bytes_max_);
+                                            message_bytes(*work.plan, message_bytes_max_));
   size_t largest = 0;
   for (const BlockLayout* side : {&work.layout->input, &work.layout->output})
     for (const size_t size : side->sizes) largest = std::max(largest, size);

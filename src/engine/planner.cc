@@ -98,6 +98,20 @@ bool goes_straight(const Row& row, const Group& group) {
   return row.user == nullptr && shape.message == 1 && shape.scratch == 0 && row.claim(group).rounds <= 1;
 }
 
+// Whether a rank sends each other rank a message of its own.
+bool spreads(const Plan& plan, int n) {
+  std::vector<bool> sent_to(size_t(n), false);
+  for (const Fold& fold : plan.steps)
+    if (fold.n_to == 1) sent_to[plan.to(fold)[0]] = true;
+  return std::count(sent_to.begin(), sent_to.end(), true) == n - 1;
+}
+
+// The bound of a plan's messages. All ranks look at the same two plans, of the root of a rooted collective and another.
+size_t message_bytes_max(const PlannerOptions& options, const Plan& of_first, const Plan& of_second) {
+  const bool by_all = spreads(of_first, options.n) && spreads(of_second, options.n);
+  return by_all ? std::min(options.message_bytes_max, options.spread_bytes_max) : options.message_bytes_max;
+}
+
 double interpolate(const std::array<double, priced_bytes.size()>& times, double bytes) {
   size_t i = 1;
   while (i + 1 < priced_bytes.size() && priced_bytes[i] < bytes) ++i;
@@ -215,7 +229,8 @@ std::vector<std::string_view> Planner::Table::names(const PlannerOptions& option
 double Planner::Table::time_ns(const PlannerOptions& options, const Row& row, int root, double bytes,
                                std::span<const Plan> plans) {
   if (plans.empty()) return estimate(row, group(options, root, row.pipeline), options.costs, bytes);
-  const Price seen = price(plans, options.costs, uint64_t(bytes), options.message_bytes_max);
+  const size_t message_max = options.n < 2 ? options.message_bytes_max : message_bytes_max(options, plans[0], plans[1]);
+  const Price seen = price(plans, options.costs, uint64_t(bytes), message_max);
   return (seen.time_ns + seen.pace_ns) / 2;
 }
 
@@ -263,7 +278,16 @@ const Row& Planner::Table::chosen(const PlannerOptions& options, Collective coll
 
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
   std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
-  if (place == nullptr) place = std::make_unique<Plan>(row.plan(group(options, root, row.pipeline), in_place));
+  if (place != nullptr) return place.get();
+  Group who = group(options, root, row.pipeline);
+  place = std::make_unique<Plan>(row.plan(who, in_place));
+  if (options.spread_bytes_max < options.message_bytes_max) {
+    const auto plan_of = [&](int rank) {
+      who.rank = rank;
+      return row.plan(who, false);
+    };
+    place->message_bytes_max = message_bytes_max(options, plan_of(0), plan_of(1));
+  }
   return place.get();
 }
 

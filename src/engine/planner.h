@@ -30,6 +30,9 @@ struct PlannerOptions {
   CostModel costs;             // the same on all ranks: every rank chooses alone and all must choose alike
   std::vector<int> host_of;    // of every rank
   size_t message_bytes_max = 256 * 1024;
+  // Of messages of plans by which every rank sends every other one of its own; the same on all ranks. See
+  // Transport::spread_bytes_max().
+  size_t spread_bytes_max = ~size_t{0};
   std::string forced;          // an algorithm's name for every collective that has it; "" none
   const Log* log = nullptr;    // is told where the forced name gives way; outlives the planner
   // Proven, the same on all ranks; they outlive the planner. Those for n ranks are candidates beside the catalog's,

@@ -66,6 +66,7 @@ struct Plan {
   uint32_t message_chunks_max = 1;  // chunks of the largest message of any rank: all ranks cut equal tiles
   std::vector<Fold> steps;
   std::vector<uint32_t> peers;
+  uint64_t message_bytes_max = ~uint64_t{0};  // beside the transports' own bound; the same on all ranks
   bool sends_first = false;  // no step that sends comes after one that receives
 
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }

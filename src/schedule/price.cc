@@ -61,6 +61,7 @@ class Clocks {
     uint64_t tile = 0;
     size_t step = 0;
     double clock_ns = 0;
+    double reduced_bytes = 0;       // that it has read for reductions in this call
     uint32_t waits_for = none;  // the rank whose message is missing
     uint32_t sent_to = none;    // the last, unless a message came since
   };
@@ -89,6 +90,7 @@ class Clocks {
       done_ns_[state.tile] = std::max(done_ns_[state.tile], state.clock_ns);
       ++state.tile;
       state.step = 0;
+      if (state.tile % tiles_ == 0) state.reduced_bytes = 0;
       return true;
     }
     const Fold& fold = plan.steps[state.step];
@@ -111,7 +113,7 @@ class Clocks {
       work(state, link.receive_ns + (arrival.bytes > link.inline_bytes ? link.bulk_ns : 0));
       bytes = std::max(bytes, arrival.bytes);
     }
-    work(state, local_ns(fold, double(bytes)));
+    work(state, local_ns(state, fold, double(bytes)));
     const std::span<const uint32_t> to = plan.to(fold);
     const bool shared = std::all_of(to.begin(), to.end(), [&](uint32_t peer) {
       const uint64_t least = costs_.link(int(rank), int(peer)).shared_bytes;
@@ -123,12 +125,14 @@ class Clocks {
   }
 
   // The pass itself: reading a message that is only passed on costs nothing beside its sending.
-  double local_ns(const Fold& fold, double bytes) const {
+  double local_ns(Rank& rank, const Fold& fold, double bytes) const {
     double time = costs_.step_ns;
-    if (fold.operands() > 1)
-      time += costs_.reduce_ns(fold.operands() * bytes);
-    else if (fold.dst.count > 0 && !(fold.dst == fold.a))
+    if (fold.operands() > 1) {
+      time += costs_.reduce_ns(fold.operands() * bytes, rank.reduced_bytes);
+      rank.reduced_bytes += fold.operands() * bytes;
+    } else if (fold.dst.count > 0 && !(fold.dst == fold.a)) {
       time += bytes * costs_.copy_byte_ns;
+    }
     return time;
   }
 

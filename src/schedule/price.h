@@ -49,13 +49,14 @@ struct CostModel {
   double step_ns = 0;               // interpreting one step
   double copy_byte_ns = 0;          // local copy
   double reduce_byte_ns = 0;        // per input byte of a reduction, beyond
-  uint64_t near_reduce_bytes = 0;   // the first of all its inputs together, which cost
-  double near_reduce_byte_ns = 0;   // so much each
+  uint64_t near_reduce_bytes = 0;   // the first that a rank reads in a call, which cost
+  double near_reduce_byte_ns = 0;   // so much each: what little a call moves stays in a near cache, in pieces or not
   double contention = 1;            // ranks that share one core
   double switch_ns = 0;             // what a rank that must wait costs its core: another one runs meanwhile
 
-  double reduce_ns(double bytes) const {
-    const double near = std::min(bytes, double(near_reduce_bytes));
+  // Of a rank that has read so much in this call.
+  double reduce_ns(double bytes, double read_before) const {
+    const double near = std::clamp(double(near_reduce_bytes) - read_before, 0.0, bytes);
     return near * near_reduce_byte_ns + (bytes - near) * reduce_byte_ns;
   }
   const LinkCost& link(int from, int to) const { return classes[link_class[size_t(from) * size_t(n) + size_t(to)]]; }

@@ -33,10 +33,10 @@ struct MachineCosts {
   double step_ns = 15;               // interpreting one step
   double copy_byte_ns = 0.04;        // copying one byte
   double near_copy_byte_ns = 0.02;   // the same where all of it stays in a second-level cache
-  double reduce_byte_ns = 0.07;      // per input byte of a reduction
+  double reduce_byte_ns = 0.04;      // per input byte of a reduction
   double hop_ns = 100;               // until a cache line written on one core is read on another of the same cache
   double far_hop_ns = 200;           // the same without a shared cache
-  double hand_over_ns = 500;         // until a rank that shares its core runs
+  double hand_over_ns = 1'000;       // until a rank that shares its core runs
   double shm_message_ns = 30;        // a message in shared memory, beside its bytes
   double tcp_message_ns = 4'000;     // the system call that sends a small message
   double tcp_receive_ns = 4'000;     // those that find and take it

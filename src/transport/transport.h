@@ -199,6 +199,10 @@ class Transport {
   // Largest message of its endpoints, in bytes.
   virtual size_t message_bytes_max() const noexcept = 0;
 
+  // Largest message that keeps memory in caches where every rank sends every other one of its own at once; the same on all
+  // ranks. The transport's messages may be larger.
+  virtual size_t spread_bytes_max() const noexcept { return ~size_t{0}; }
+
   // Appends the memory in which reserve() and view() give places, where that stays the same: devices may be told of it.
   virtual void slot_memory([[maybe_unused]] std::vector<std::span<std::byte>>& memory) noexcept {}
 

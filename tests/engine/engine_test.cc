@@ -171,6 +171,7 @@ TEST_F(EngineTest, CutsACallIntoTilesWhoseMessagesFitOnSeveralChannels) {
     const Plan recv = plan_of({fold({}, out(0, 2), 1, 0), fold({}, out(2), 1, 0)}, {0}, {3, 3, 0, 2});
     Plan sends = send, recvs = recv;
     sends.message_chunks_max = recvs.message_chunks_max = 2;
+    if (channels == 2) sends.message_bytes_max = recvs.message_bytes_max = 256;
     start(0, sends, channels);
     start(1, recvs, channels);
     run_all();

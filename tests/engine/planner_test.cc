@@ -56,6 +56,34 @@ TEST(Planner, ChoosesAlikeOnEveryRank) {
   }
 }
 
+// However a rank is placed in a plan, and whether in place or not: all must cut alike.
+TEST(Planner, BoundsMessagesWhereEveryRankSendsEveryOtherItsOwn) {
+  constexpr size_t bound = 16 * 1024;
+  const auto bound_of = [&](int n, int rank, Collective collective, std::string_view name, bool in_place) {
+    PlannerOptions options = options_of(n, rank);
+    options.spread_bytes_max = bound;
+    const int root = n / 2;
+    return Planner(options).plan_named(name, collective, 1 << 20, root, in_place, {}).message_bytes_max;
+  };
+  for (const int n : {3, 5, 8}) {
+    for (int rank = 0; rank < n; ++rank) {
+      for (const bool in_place : {false, true}) {
+        for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string_view>>{
+                 {Collective::all_to_all, "direct"}, {Collective::all_to_all, "pairwise"},
+                 {Collective::reduce_scatter, "direct"}, {Collective::all_reduce, "two_shot"}})
+          EXPECT_EQ(bound_of(n, rank, collective, name, in_place), bound) << name;
+        for (const auto& [collective, name] : std::vector<std::pair<Collective, std::string_view>>{
+                 {Collective::all_gather, "direct"}, {Collective::all_gather, "ring"}, {Collective::broadcast, "direct"},
+                 {Collective::scatter, "direct"}, {Collective::gather, "direct"}, {Collective::all_reduce, "one_shot"},
+                 {Collective::all_reduce, "ring"}})
+          EXPECT_GT(bound_of(n, rank, collective, name, in_place), bound) << name;
+      }
+    }
+  }
+  EXPECT_EQ(Planner(options_of(8)).plan_named("direct", Collective::all_to_all, 1 << 20, 0, false, {}).message_bytes_max,
+            ~uint64_t{0});
+}
+
 TEST(Planner, TakesFewRoundsForSmallAndFewBytesForLargeCalls) {
   Planner planner(options_of(8));
   EXPECT_EQ(planner.plan(Collective::all_reduce, 8, 0, false).shape.output, 1u);

@@ -69,6 +69,24 @@ TEST(Price, OfAReductionInNearCachesIsLess) {
   }
 }
 
+// Pieces are no nearer than the whole.
+TEST(Price, OfAReductionInPiecesKeepsAsLittleNear) {
+  Group group;
+  group.n = 2;
+  CostModel costs = uniform(2);
+  costs.classes = {{}};
+  costs.step_ns = 0;
+  costs.near_reduce_bytes = 1000;
+  const double b = 10'000;
+  for (const int pipeline : {1, 4, 16}) {
+    group.pipeline = pipeline;
+    const auto plans = plans_of(*find_algorithm(Collective::reduce, "chain"), group);
+    const Price found = price(plans, costs, uint64_t(b), message_bytes_max);
+    EXPECT_NEAR(found.time_ns, (2 * b - 1000) * reduce, 1e-6) << pipeline;
+    EXPECT_NEAR(found.pace_ns, (2 * b - 1000) * reduce, 1e-6) << "the next call begins anew";
+  }
+}
+
 TEST(Price, OfABinomialBroadcastIsItsClosedForm) {
   for (int n = 2; n <= 64; n *= 2) {
     const double b = 1000, send = message + byte * b;

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -263,6 +264,20 @@ TEST(Shm, LapsGoRoundTwiceTheCacheThatACoreHasToItself) {
   EXPECT_EQ(shm_lap_bytes(2, false, options), 1u << 20) << "half of the last cache is left";
   options.own_cache_bytes = options.last_cache_bytes = 0;
   for (const size_t members : {1, 2, 3}) EXPECT_EQ(shm_lap_bytes(members, false, options), (512u << 10) / members);
+}
+
+TEST(Shm, WhatAllSendToAllLeavesMostOfTheLastCache) {
+  ShmOptions options;
+  options.last_cache_bytes = 32 << 20;
+  for (size_t members = 2; members <= 64; ++members) {
+    const size_t bytes = shm_spread_bytes_max(members, options), staged = members * (members - 1) * 2 * bytes;
+    EXPECT_TRUE(std::has_single_bit(bytes));
+    EXPECT_TRUE(staged <= options.last_cache_bytes / 4 || bytes == 32 * 1024) << members;
+  }
+  EXPECT_EQ(shm_spread_bytes_max(4, options), 256u * 1024);
+  EXPECT_EQ(shm_spread_bytes_max(8, options), 64u * 1024);
+  options.last_cache_bytes = 0;
+  EXPECT_EQ(shm_spread_bytes_max(8, options), 32u * 1024);
 }
 
 // So many bytes pass before a message lies where one has lain before.

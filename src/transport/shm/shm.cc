@@ -67,7 +67,7 @@ static_assert(sizeof(Hello) == 232);
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
 // FIFOs of all channels and, from a page's start, their bulk areas; last the owner's outboxes, one for each channel.
 struct InboxLayout {
-  size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, outbox_lap_bytes;
+  size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, outbox_lap_bytes, spread_bytes;
 
   size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
   size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * slots * slot_bytes); }
@@ -134,6 +134,8 @@ class ShmTransport final : public Transport {
     return endpoints_[size_t(channel) * size_t(size_) + size_t(peer)].get();
   }
   size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
+  size_t spread_bytes_max() const noexcept override { return spread_bytes_max_; }
+  void set_spread_bytes_max(size_t bytes) { spread_bytes_max_ = bytes; }
   void progress() noexcept override {}
   void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
     memory.push_back({inbox_.data(), inbox_.bytes()});
@@ -219,7 +221,7 @@ class ShmTransport final : public Transport {
 
  private:
   int size_;
-  size_t message_bytes_max_;
+  size_t message_bytes_max_, spread_bytes_max_ = ~size_t{0};
   Doorbell* doorbell_;
   std::unique_ptr<Doorbell> own_doorbell_;
   bool locked_;
@@ -292,7 +294,7 @@ class Builder {
   // From what all ranks said, so all find the same.
   void agree_on_layout() {
     size_t members_max = 0;
-    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0, 0, 0};
+    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0, 0, 0, ~size_t{0}};
     const Hello& mine = hellos_[size_t(bootstrap_.rank())];
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       const Hello& theirs = hellos_[size_t(rank)];
@@ -335,6 +337,7 @@ class Builder {
     layout_.lap_bytes = shm_lap_bytes(group_.size(), crowded, caches);
     const size_t needed = (layout_.lap_bytes + layout_.slot_bytes - 1) / layout_.slot_bytes;
     layout_.slots = std::max(layout_.slots, std::min(needed, slots_of_laps_max));
+    if (group_.size() == size_t(bootstrap_.size())) layout_.spread_bytes = shm_spread_bytes_max(group_.size(), caches);
     if (group_.size() < outbox_members_min) return;
     layout_.outbox_lap_bytes = crowded ? crowded_outbox_lap_bytes : layout_.lap_bytes * (group_.size() - 1);
     layout_.outbox_bytes = whole_pages(std::max(outbox_messages_min * layout_.slot_bytes, layout_.outbox_lap_bytes));
@@ -358,6 +361,7 @@ class Builder {
     Doorbell* doorbell = own_doorbell_ ? own_doorbell_.get() : options_.doorbell;
     transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
                                                 std::move(own_doorbell_), std::move(mapping), locked_);
+    transport_->set_spread_bytes_max(layout_.spread_bytes);
     if (layout_.outbox_bytes > 0) transport_->make_outboxes(layout_, group_.size());
     const std::array<int, 3> gift = {inbox.get(), doorbell->fd(), transport_->mailbox_fd()};
     const auto check = [this] {
@@ -415,6 +419,12 @@ class Builder {
 };
 
 }  // namespace
+
+size_t shm_spread_bytes_max(size_t members, const ShmOptions& options) noexcept {
+  constexpr size_t share = 4, least = 32 * 1024;
+  const size_t fifos = std::max<size_t>(members * (members - 1), 1);
+  return std::bit_floor(std::max(options.last_cache_bytes / share / (fifos * lap_messages_of_many), least));
+}
 
 size_t shm_lap_bytes(size_t members, bool crowded, const ShmOptions& options) noexcept {
   const size_t least = crowded_lap_bytes / std::max<size_t>(members, 1);
