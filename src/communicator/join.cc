@@ -287,6 +287,11 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   make_engine(std::move(planner), true);
+  const int own_host = places_[size_t(rank_)].host;
+  const auto here = std::count_if(places_.begin(), places_.end(), [&](const Place& p) { return p.host == own_host; });
+  // All inputs and outputs that ranks of a host have together.
+  if (const size_t cache_bytes = cache_sizes(host).last_bytes; cache_bytes > 0)
+    engine_->set_cached_bytes_max(cache_bytes / (2 * size_t(here)));
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);

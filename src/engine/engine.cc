@@ -9,10 +9,6 @@
 namespace tutti {
 namespace {
 
-// Outputs at least this large are stored past the caches: by the time they are complete, their first part would have
-// been evicted anyway. In place, what is written has just been read, so it is in the caches already.
-constexpr size_t streaming_bytes_min = size_t{8} << 20;
-
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Room for one chunk of scratch. Chunks are rounded up to 64 bytes, and never larger than a message.
@@ -93,7 +89,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
-  channel.streams = work.bytes() >= streaming_bytes_min && work.input != work.output;
+  channel.streams = work.bytes() > cached_bytes_max_ && work.input != work.output;
   channel.done = false;
   channel.lane = uint8_t(i);
 }

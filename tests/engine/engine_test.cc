@@ -444,6 +444,22 @@ TEST(EnginePuts, ASmallOneIsSentWhenItIsMade) {
   EXPECT_EQ(rank.to.sent, 1);
 }
 
+// Then it is made in the slot, and only a copy of it is stored past the caches.
+TEST(EnginePuts, ASmallOneIsMadeInItsSlotWhereOutputsAreStoredPastTheCaches) {
+  constexpr size_t count = put_block_bytes / 4;
+  for (const bool exceeds : {false, true}) {
+    for (const bool in_place : {false, true}) {
+      PassingOn rank(count, in_place);
+      rank.engine.set_cached_bytes_max(4 * count - (exceeds ? 1 : 0));
+      rank.engine.start(rank.operation, rank.work, 0, 1);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_sums();
+      EXPECT_EQ(rank.to.committed, exceeds && !in_place ? 1 : 0);
+      EXPECT_EQ(rank.to.sent, exceeds && !in_place ? 0 : 1);
+    }
+  }
+}
+
 // The message that it needs is not held while its receiver has no room.
 TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
   PassingOn rank(put_block_bytes / 4 + 3, true);
