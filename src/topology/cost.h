@@ -19,7 +19,7 @@ inline constexpr uint64_t shm_inline_bytes = 40;
 // One of at least so many that goes to several ranks of a host lies there once.
 inline constexpr uint64_t shm_shared_bytes = 1 << 10;
 
-// A larger one leaves a second-level cache as it goes round the four slots of a channel. (A power of two that fits what
+// A larger one leaves a second-level cache as it goes round the places of a FIFO. (A power of two that fits what
 // pipelines of four ranks measured; see bench/choices.)
 inline constexpr uint64_t shm_near_bytes = 64 << 10;
 

@@ -42,6 +42,7 @@ struct CollectiveCase {
   size_t misaligned = 0;   // bytes
   int channels = 1;
   int slots = 2;
+  size_t outbox_messages = 0;
   size_t message_bytes_max = 4096;
   double short_probability = 0;
   TimeNs delay_ns_max = 0;
@@ -169,6 +170,7 @@ inline SimulatedOptions network_of(const CollectiveCase& c) {
   options.channels = c.channels;
   options.slots = c.slots;
   options.message_bytes_max = c.message_bytes_max;
+  options.outbox_messages = c.outbox_messages;
   options.lent_bytes_min = 0;
   options.seed = c.seed;
   options.short_probability = c.short_probability;

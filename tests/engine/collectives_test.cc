@@ -18,6 +18,7 @@ void vary(CollectiveCase& c, Random& random) {
   c.misaligned = random.below(9);
   c.channels = int(random.between(1, 3));
   c.slots = int(random.between(2, 4));
+  c.outbox_messages = random.below(4);
   c.message_bytes_max = size_t{512} << random.below(5);
   c.short_probability = random.chance(0.5) ? 0.2 : 0;
   c.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
@@ -96,6 +97,25 @@ TEST(Collectives, AgreeForEveryCountInPlaceAndNotOverManyTilesAndChannels) {
           c.message_bytes_max = 512;
           ASSERT_EQ(run_collective(c, plans), "");
         }
+      }
+    }
+  }
+}
+
+// They end, however little room there is and however late each is.
+TEST(Collectives, AgreeWhereOneMessageToSeveralRanksLiesOnce) {
+  PlanStore plans;
+  Random random(11);
+  for (const Algorithm& algorithm : catalog()) {
+    for (int n = 3; n <= 9; ++n) {
+      for (size_t outbox_messages = 1; outbox_messages <= 3; ++outbox_messages) {
+        CollectiveCase c{algorithm.collective, algorithm.name, n};
+        vary(c, random);
+        c.count = 4000 + random.below(4000);
+        c.slots = 2;
+        c.outbox_messages = outbox_messages;
+        c.message_bytes_max = 2048;
+        ASSERT_EQ(run_collective(c, plans), "");
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -70,6 +71,7 @@ struct SimulatedNetwork::Link {
   TimeNs closed_at = never;  // when both sides learn that it is cut
   SimulatedNoise noise;
   bool revoked = false;     // what was lent is worth nothing
+  bool awaited = false;     // the sender waits for credit though it is not full
   uint64_t lent_until = 0;  // nothing is lent once so many are released
   TimeNs last_readable_at = 0;
 
@@ -82,8 +84,9 @@ struct SimulatedNetwork::Link {
 
 class SimulatedEndpoint final : public Endpoint {
  public:
-  SimulatedEndpoint(SimulatedNetwork& network, int rank, int peer, int channel)
-      : network_(network),
+  SimulatedEndpoint(SimulatedNetwork& network, int rank, int peer, int channel, Outbox* outbox)
+      : outbox_(outbox),
+        network_(network),
         rank_(rank),
         peer_(peer),
         out_(network.link(rank, peer, channel)),
@@ -136,6 +139,8 @@ class SimulatedEndpoint final : public Endpoint {
     network_.sent(out_);
     network_.interrupt(rank_);
   }
+
+  Outbox* outbox() noexcept override { return outbox_; }
 
   Status flush() noexcept override {
     if (out_.returned() || network_.makes(SimulatedMistake::lent_returned_early)) return Status::done;
@@ -199,6 +204,8 @@ class SimulatedEndpoint final : public Endpoint {
   const Fault& fault() const noexcept override { return fault_; }
 
  private:
+  friend class SimulatedOutbox;
+
   bool may_send() noexcept {
     network_.enter(rank_);
     return may_wait() && !out_.full();
@@ -241,6 +248,7 @@ class SimulatedEndpoint final : public Endpoint {
     return Status::failed;
   }
 
+  Outbox* const outbox_;
   SimulatedNetwork& network_;
   const int rank_;
   const int peer_;
@@ -253,16 +261,93 @@ class SimulatedEndpoint final : public Endpoint {
   bool reserved_ = false;
 };
 
+// Its messages are looked at where they lie, as what is lent: one that is overwritten too early is a wrong result.
+class SimulatedOutbox final : public Outbox {
+ public:
+  SimulatedOutbox(SimulatedNetwork& network, int rank)
+      : network_(network), rank_(rank), endpoints_(size_t(network.options_.n)) {}
+  void add(int peer, SimulatedEndpoint& endpoint) { endpoints_[size_t(peer)] = &endpoint; }
+
+  Place reserve(size_t bytes, std::span<const uint32_t> peers) noexcept override {
+    forget_read();
+    peers_ = peers;
+    for (const uint32_t peer : peers) {
+      SimulatedEndpoint& endpoint = *endpoints_[peer];
+      if (!endpoint.may_wait() || endpoint.reserved_) return {};
+      if (!endpoint.may_send()) return wait_for(peer);
+    }
+    if (network_.stumbles(rank_)) return {};
+    if (under_way_.size() == network_.options_.outbox_messages)
+      return wait_for(*std::find_if(under_way_[0].peers.begin(), under_way_[0].peers.end(),
+                                    [&](uint32_t peer) { return !has_read(under_way_[0], peer); }));
+    next_.memory.resize(bytes);
+    return {next_.memory.data(), -1};
+  }
+  void write(const std::byte* data, size_t bytes) noexcept override { std::memcpy(next_.memory.data(), data, bytes); }
+  Store store(size_t) const noexcept override { return Store::cached; }
+  void commit(size_t bytes, uint64_t signature) noexcept override {
+    next_.peers.assign(peers_.begin(), peers_.end());
+    next_.numbers.clear();
+    for (const uint32_t peer : peers_) {
+      SimulatedEndpoint& endpoint = *endpoints_[peer];
+      endpoint.out_.writing().resize(0);
+      endpoint.out_.writing().lent = next_.memory.data();
+      next_.numbers.push_back(endpoint.out_.sent);
+      endpoint.commit(bytes, signature);
+    }
+    under_way_.push_back(std::move(next_));
+    next_ = {};
+  }
+
+ private:
+  struct Shared {
+    std::vector<std::byte> memory;
+    std::vector<uint32_t> peers;
+    std::vector<uint64_t> numbers;  // on each peer's link
+  };
+  bool has_read(const Shared& message, uint32_t peer) const {
+    const size_t i = size_t(std::find(message.peers.begin(), message.peers.end(), peer) - message.peers.begin());
+    return endpoints_[peer]->out_.credited > message.numbers[i];
+  }
+  void forget_read() {
+    const auto is_read = [&](const Shared& message) {
+      return std::all_of(message.peers.begin(), message.peers.end(), [&](uint32_t peer) { return has_read(message, peer); });
+    };
+    while (!under_way_.empty() && is_read(under_way_.front())) under_way_.pop_front();
+  }
+  Place wait_for(uint32_t peer) {
+    const auto found = std::find(peers_.begin(), peers_.end(), peer);
+    SimulatedNetwork::Link& link = endpoints_[peer]->out_;
+    if (found == peers_.end() || link.sent - link.credited < 2) return {};
+    link.awaited = true;
+    return {nullptr, int(found - peers_.begin())};
+  }
+
+  SimulatedNetwork& network_;
+  const int rank_;
+  std::vector<SimulatedEndpoint*> endpoints_;
+  std::deque<Shared> under_way_;
+  Shared next_;
+  std::span<const uint32_t> peers_;
+};
+
 class SimulatedTransport final : public Transport {
  public:
   SimulatedTransport(SimulatedNetwork& network, int rank)
-      : network_(network), rank_(rank), endpoints_(size_t(network.options_.n * network.options_.channels)) {}
+      : network_(network), rank_(rank), endpoints_(size_t(network.options_.n * network.options_.channels)) {
+    if (network.options_.outbox_messages == 0) return;
+    for (int channel = 0; channel < network.options_.channels; ++channel)
+      outboxes_.push_back(std::make_unique<SimulatedOutbox>(network, rank));
+  }
 
   std::string_view name() const noexcept override { return "simulated"; }
   Endpoint* endpoint(int peer, int channel) noexcept override {
     if (peer == rank_) return nullptr;
     std::unique_ptr<SimulatedEndpoint>& endpoint = endpoints_[size_t(channel * network_.options_.n + peer)];
-    if (endpoint == nullptr) endpoint = std::make_unique<SimulatedEndpoint>(network_, rank_, peer, channel);
+    if (endpoint != nullptr) return endpoint.get();
+    SimulatedOutbox* const outbox = outboxes_.empty() ? nullptr : outboxes_[size_t(channel)].get();
+    endpoint = std::make_unique<SimulatedEndpoint>(network_, rank_, peer, channel, outbox);
+    if (outbox != nullptr) outbox->add(peer, *endpoint);
     return endpoint.get();
   }
   size_t message_bytes_max() const noexcept override { return network_.options_.message_bytes_max; }
@@ -279,6 +364,7 @@ class SimulatedTransport final : public Transport {
   SimulatedNetwork& network_;
   const int rank_;
   std::vector<std::unique_ptr<SimulatedEndpoint>> endpoints_;
+  std::vector<std::unique_ptr<SimulatedOutbox>> outboxes_;  // by channel, if there are any
 };
 
 SimulatedNetwork::SimulatedNetwork(const SimulatedOptions& options)
@@ -308,7 +394,7 @@ std::optional<SimulatedEvent> SimulatedNetwork::next() {
     }
     if (event.kind == EventKind::credit) {
       Link& link = link_at(event.argument);
-      const bool was_awaited = link.full() || !link.returned();
+      const bool was_awaited = link.full() || !link.returned() || std::exchange(link.awaited, false);
       ++link.credited;
       if (!was_awaited) continue;
     }

@@ -53,6 +53,7 @@ struct SimulatedOptions {
   int n = 2;
   int channels = 1;
   int slots = 2;                          // messages of one link that are sent and not yet released
+  size_t outbox_messages = 0;             // messages to several peers under way that lie there once; 0: there is no outbox
   size_t message_bytes_max = 256 * 1024;
   size_t lent_bytes_min = tutti::lent_bytes_min;
   uint64_t seed = 0;
@@ -120,6 +121,7 @@ class SimulatedNetwork {
  private:
   friend class SimulatedTransport;
   friend class SimulatedEndpoint;
+  friend class SimulatedOutbox;
 
   // One direction of one pair on one channel.
   struct Link;
