@@ -383,7 +383,8 @@ class Builder {
     check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
     ShmTransport::Peer peer{Mapping(inbox, 0, header_bytes, about, smaller_slots),
                             Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes(), about, smaller_slots),
-                            outboxes_of(inbox), std::move(gift.at(1)), lender_to(std::move(gift.at(2))), same_process(group_[member])};
+                            outboxes_of(inbox), std::move(gift.at(1)), lender_to(std::move(gift.at(2))),
+                            same_process(group_[member])};
     peer.part.touch(0, layout_.fifos_bytes());
     transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);
   }

@@ -1,10 +1,11 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
-// A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one line
-// read. A larger one lies in the bulk area, in the sender's outbox where several peers are sent the same, or in the sender's
-// own memory, and its line tells where. There are many lines, so that a sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line
-// has one writer. A sender's claim to lines and bulk (its credit) comes back with the messages of the other direction, so
-// that an exchange never reads the receiver's credit line.
+// A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one
+// line read. A larger one lies in the bulk area, in the sender's outbox where several peers are sent the same, or in
+// the sender's own memory, and its line tells where. There are many lines, so that a sender of small messages gets
+// far ahead before it must wait for a receiver that is not running. Every line has one writer. A sender's claim to
+// lines and bulk (its credit) comes back with the messages of the other direction, so that an exchange never reads
+// the receiver's credit line.
 #pragma once
 
 #include <atomic>
