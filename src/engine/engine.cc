@@ -25,7 +25,8 @@ size_t message_bytes(const Plan& plan, size_t message_bytes_max) {
   return size_t(std::min<uint64_t>(plan.message_bytes_max, message_bytes_max));
 }
 
-// Everybody sends its whole input to everybody and adds what comes, in one pass: what small all_reduces are.
+// Everybody sends its whole input to everybody and adds what comes, in one pass: what small all_reduces are. (Where the
+// input is so large that receivers may share one message, that is left to who knows how.)
 bool is_exchange(const Plan& plan) {
   if (plan.steps.size() != 2 || plan.shape.output != 1 || plan.shape.blocks) return false;
   const Fold &sends = plan.steps[0], &adds = plan.steps[1];
@@ -76,7 +77,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   }
   operation.exchange_ =
       small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
-      is_exchange(*work.plan);
+      is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < outbox_bytes_min);
 }
 
 // What a channel has beside its share.
@@ -137,7 +138,6 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
     Operation::Channel& channel = operation.channel_[0];
     channel.step = 0;
     channel.next_out = 0;
-    channel.shares_wait = false;
     channel.next_in = 0;
     const Status sent = Run<false>(operation.work_, channel).exchange_sends();
     return sent == Status::done ? Status::again : sent;

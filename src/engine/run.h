@@ -93,12 +93,6 @@ class Engine::Run {
     const Fold& sends = plan_.steps[0];
     const uint32_t* const to = plan_.peers.data() + sends.peers;
     const size_t bytes = work_.count * work_.element_bytes;
-    if (bytes >= outbox_bytes_min) {
-      const Status sent = send_to_all(sends, work_.input, bytes);
-      if (sent != Status::done) return sent;
-      ++channel_.step;
-      return Status::done;
-    }
     for (; channel_.next_out < sends.n_to; ++channel_.next_out) {
       const Status sent = endpoints_[to[channel_.next_out]]->send(work_.input, bytes, work_.signature, channel_.bytes_done);
       if (sent != Status::done) return sent;

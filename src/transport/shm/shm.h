@@ -48,8 +48,8 @@ size_t shm_lap_bytes(size_t members, bool crowded, const ShmOptions& options) no
 
 // Messages by which each of so many ranks sends every other one of its own: what they lie in, two messages a FIFO, shall
 // leave most of the last cache to the ranks' buffers. A power of two, from 32 KiB on. (Measured, 8 ranks on a last cache of
-// 32 MiB: with messages of 64 KiB, all_to_all of 4 MiB takes 0.63 of the time that it takes with 256 KiB; 4 ranks lose by
-// any less than 256.)
+// 32 MiB: with messages of 64 KiB, all_to_all of 4 MiB takes 0.63 of the time that it takes with 256 KiB; 4 ranks mostly
+// lose by less than 256.)
 size_t shm_spread_bytes_max(size_t members, const ShmOptions& options) noexcept;
 
 // slot_bytes as TUTTI_SHM_SLOT_BYTES says, lends as TUTTI_LEND. Throws Error(invalid_usage).
