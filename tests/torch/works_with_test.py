@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -268,6 +269,53 @@ class Processes(unittest.TestCase):
                 assert os.waitstatus_to_exitcode(done[1]) == 7, done
                 dist.all_reduce(tensor)
             assert tensor[0] == size ** 4, tensor
+        ranks.run(2, body)
+
+    def test_python_makes_what_it_knows_of_a_thread_of_the_backend_once(self):
+        """For it does so under a lock that a fork in that moment would keep for ever."""
+        def states_made():
+            made = []
+            state_id = ctypes.pythonapi.PyThreadState_GetID
+            state_id.argtypes, state_id.restype = [ctypes.c_void_p], ctypes.c_uint64
+            this = ctypes.pythonapi.PyThreadState_Get
+            this.restype = ctypes.c_void_p
+            thread = threading.Thread(target=lambda: made.append(state_id(this())))
+            thread.start()
+            thread.join()
+            return made[0]
+
+        def body(rank, _):
+            tensors = [torch.ones(10) for _ in range(8)]  # Python has them too, while the backend lets them go
+            made = []
+            for _ in range(20):
+                works = [(dist.isend if rank == 0 else dist.irecv)(tensor, 1 - rank) for tensor in tensors]
+                time.sleep(0.001)  # the lane's thread takes them up
+                works += [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+                while not all(work.is_completed() for work in works):
+                    pass
+                made.append(states_made())
+            # One for each of the backend's threads: of the calls, of the lane to the other rank and of that from it.
+            assert made[-1] - made[0] <= len(made) - 1 + 3, made
+        ranks.run(2, body)
+
+    def test_forks_while_threads_of_the_backend_let_tensors_go(self):
+        def body(rank, _):
+            tensors = [torch.ones(10) for _ in range(8)]
+            for turn in range(40):
+                works = [(dist.isend if rank == 0 else dist.irecv)(tensor, 1 - rank) for tensor in tensors]
+                works += [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+                time.sleep(turn % 20 * 2e-5)
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                began = time.monotonic()
+                while os.waitpid(child, os.WNOHANG)[0] == 0:
+                    if time.monotonic() - began > 10:
+                        os.kill(child, signal.SIGKILL)
+                        raise AssertionError(f"fork {turn} does not end")
+                    time.sleep(0.001)
+                for work in works:
+                    work.wait()
         ranks.run(2, body)
 
     def test_a_call_in_a_fork_is_refused(self):

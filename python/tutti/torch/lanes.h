@@ -27,6 +27,7 @@
 #include "clock.h"
 #include "device.h"
 #include "mailbox.h"
+#include "python_thread.h"
 #include "work.h"
 
 namespace tutti_torch {
@@ -172,8 +173,12 @@ class LaneEnd : public Runner {
     const bool meets = !std::exchange(met_, true);
     busy_ = true;
     lock.unlock();
-    if (meets) meet();
-    else work(patience);
+    if (meets) {
+      meet();
+      be_known_to_python();
+    } else {
+      work(patience);
+    }
     lock.lock();
     busy_ = false;
     if (awake_ || ending_ || closing_) changed_.notify_all();

@@ -71,6 +71,11 @@ PYBIND11_MODULE(TUTTI_MODULE_NAME, module) {
   });
   module.def("algorithm", [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::string& collective,
                              size_t bytes) { return of_tutti(backend).algorithm_for(collective, bytes); });
+  const py::cpp_function forks_begin([] { tutti_torch::forks().lock(); }, py::call_guard<py::gil_scoped_release>());
+  const py::cpp_function forks_end([] { tutti_torch::forks().unlock(); });
+  py::module_::import("os").attr("register_at_fork")(py::arg("before") = forks_begin,
+                                                     py::arg("after_in_parent") = forks_end,
+                                                     py::arg("after_in_child") = forks_end);
   module.def("use_shared_memory", [](bool on) { SharedAllocator::instance().use(on); });
   module.def("uses_shared_memory", [] { return SharedAllocator::instance().is_on(); });
   module.def("trim_shared_memory", [] { SharedAllocator::instance().trim(); });

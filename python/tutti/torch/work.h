@@ -17,6 +17,7 @@
 
 #include "calls.h"
 #include "device.h"
+#include "python_thread.h"
 
 namespace tutti_torch {
 
@@ -56,6 +57,7 @@ class Call : public c10d::Work {
     } catch (...) {
       error = std::current_exception();
     }
+    be_known_to_python();
     body_ = nullptr;  // what it holds is let go before anybody is told
     complete(error);
   }
