@@ -15,7 +15,7 @@ inline constexpr size_t fold_block_bytes = 4096;
 static_assert(fold_block_bytes >= opaque_bytes_max);
 
 // A result that is stored and sent is made so much at a time, and copied on while it is in a near cache.
-inline constexpr size_t put_block_bytes = 32 * 1024;
+inline constexpr size_t put_block_bytes = 8 * 1024;
 
 // Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
 inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
