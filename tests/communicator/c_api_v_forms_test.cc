@@ -12,6 +12,7 @@
 
 #include "communicator/ranks.h"
 #include "communicator/v_form_call.h"
+#include "sanitizer.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti {
@@ -55,7 +56,7 @@ class VForms : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(VForms, AgreeWithAReferenceForOneToSevenRanks) {
-  for (int n = 1; n <= 7; ++n)
+  for (int n = 1; n <= 7; n += test::sanitized ? 3 : 1)
     test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) {
       for (const VFormCase& c : cases(n, uint64_t(n))) {
         VFormCall on(c, rank);
@@ -66,9 +67,10 @@ TEST_P(VForms, AgreeWithAReferenceForOneToSevenRanks) {
 }
 
 TEST_P(VForms, AgreeByEveryForcedAlgorithm) {
+  const int n = test::sanitized ? 3 : 5;
   for (const char* algorithm : {"direct", "ring", "bruck", "circulant", "pairwise", "binomial"})
-    test::run_threads(5, options(algorithm), [](int rank, tuttiComm_t comm) {
-      for (const VFormCase& c : cases(5, 100)) {
+    test::run_threads(n, options(algorithm), [](int rank, tuttiComm_t comm) {
+      for (const VFormCase& c : cases(n, 100)) {
         VFormCall on(c, rank);
         ASSERT_EQ(call(c, on, comm), tuttiSuccess) << describe(c) << ": " << last_error();
         ASSERT_EQ(on.wrong(), "");

@@ -121,21 +121,27 @@ TEST_P(Collectives, AgreeWithTheReferenceForRanksAsProcesses) {
   for (int n = 1; n <= 9; ++n) {
     if (!everything && n != 2 && n != 3 && n != 5) continue;
     const RanksOptions chosen = options();
+    if (!everything && test::sanitized && chosen.algorithm != nullptr && n != 3) continue;
     const Extent extent{everything, algorithm_};
     test::run_processes(n, chosen, [&](int rank, tuttiComm_t comm) { check_everything(n, rank, comm, extent); });
     if (HasFailure()) return;
   }
 }
 
-std::vector<std::string> algorithms() {
-  std::vector<std::string> names = {"chosen"};
+// Under a sanitizer sockets serve what is chosen alone: they make nothing of an algorithm that memory does not.
+std::vector<std::tuple<const char*, std::string>> ways() {
+  std::vector<std::string> algorithms = {"chosen"};
   for (const Algorithm& row : catalog())
-    if (std::find(names.begin(), names.end(), row.name) == names.end()) names.emplace_back(row.name);
-  return names;
+    if (std::find(algorithms.begin(), algorithms.end(), row.name) == algorithms.end()) algorithms.emplace_back(row.name);
+  std::vector<std::tuple<const char*, std::string>> all;
+  for (const char* transport : {"shm", "tcp"})
+    for (const std::string& algorithm : algorithms)
+      if (everything || !test::sanitized || transport == std::string("shm") || algorithm == "chosen")
+        all.emplace_back(transport, algorithm);
+  return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Collectives,
-                         ::testing::Combine(::testing::Values("shm", "tcp"), ::testing::ValuesIn(algorithms())),
+INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(ways()),
                          [](const auto& p) { return std::string(std::get<0>(p.param)) + "_" + std::get<1>(p.param); });
 
 TEST(CollectivesLarge, MoreThanOneChannelAndManyTilesGiveTheSameBits) {

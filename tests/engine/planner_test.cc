@@ -8,6 +8,7 @@
 #include "algorithms/catalog.h"
 #include "base/error.h"
 #include "schedule/check.h"
+#include "sanitizer.h"
 #include "schedule/collective.h"
 #include "topology/cost.h"
 
@@ -147,7 +148,7 @@ TEST(Planner, MeetsDemandsEvenAgainstAForcedName) {
       options.message_bytes_max = 8192;
       Planner planner(options);
       for (const Collective collective : planned_collectives)
-        for (size_t bytes = 1; bytes <= (size_t{1} << 26); bytes *= 8)
+        for (size_t bytes = 1; bytes <= (size_t{1} << 26); bytes *= test::sanitized ? 512 : 8)
           for (const Demand demand : {Demand{true, false}, Demand{false, true}, Demand{true, true},
                                       Demand{false, false, true}, Demand{true, true, true},
                                       Demand{.left_fold = true, .several_inputs = true}}) {

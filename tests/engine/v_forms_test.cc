@@ -11,6 +11,7 @@
 #include "communicator/v_form_case.h"
 #include "engine/simulation.h"
 #include "reduce/reduce.h"
+#include "sanitizer.h"
 #include "schedule/check.h"
 
 namespace tutti {
@@ -113,7 +114,7 @@ TEST(VForms, AgreeWithAReferenceForEveryAlgorithmTypeAndNumberOfRanks) {
         Group group;
         group.n = n;
         if (!may_serve(algorithm, kind, group)) continue;
-        for (int i = 0; i < 60; ++i, ++runs) {
+        for (int i = 0; i < (test::sanitized ? 20 : 60); ++i, ++runs) {
           VFormCase c{kind, n};
           c.root = meaning(kind).rooted ? int(random.below(uint64_t(n))) : 0;
           c.type = data_types[random.below(data_types.size())].type;
@@ -136,7 +137,7 @@ TEST(VForms, AgreeWithAReferenceForEveryAlgorithmTypeAndNumberOfRanks) {
         }
       }
   fmt::print("{} runs\n", runs);
-  EXPECT_GT(runs, 5000);
+  EXPECT_GT(runs, test::sanitized ? 1600 : 5000);
 }
 
 // One block alone holds everything: as many tiles as it needs, and nobody waits for the empty ones.
@@ -147,7 +148,7 @@ TEST(VForms, EndWhereOneRankHasItAll) {
         Group group;
         group.n = n;
         if (!may_serve(algorithm, kind, group)) continue;
-        for (uint64_t seed = 1; seed <= 4; ++seed) {
+        for (uint64_t seed = 1; seed <= (test::sanitized ? 1 : 4); ++seed) {
           VFormCase c{kind, n, n - 1};
           if (!meaning(kind).rooted) c.root = 0;
           c.size_max = 5000;
