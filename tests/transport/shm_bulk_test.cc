@@ -80,6 +80,30 @@ TEST(ShmBulk, LargeMessagesUseAsManyPlacesAsALapHasAtLeast) {
   }
 }
 
+// As where calls come one by one: what the receiver read lately is slow to overwrite.
+TEST(ShmBulk, ALapGoesOnThoughAllHasBeenRead) {
+  constexpr size_t lap = 1 << 20;
+  for (const size_t size : {size_t{4096}, size_t{64 * 1024}, size_t{256 * 1024}, size_t{300'032}}) {
+    ShmBulk bulk(4 * lap, lap, 32, 4);
+    std::set<size_t> used;
+    for (uint32_t number = 1; number < 1000; ++number) {
+      const size_t at = bulk.place(size);
+      ASSERT_LE(at + size, lap);
+      used.insert(at);
+      bulk.take(at, size, number);
+      bulk.give_back(number, number);
+      ASSERT_TRUE(bulk.empty());
+    }
+    EXPECT_EQ(used.size(), lap / size);
+  }
+  ShmBulk bulk(4 * lap, 4096, 32, 4);
+  for (uint32_t number = 1; number < 10; ++number) {
+    ASSERT_EQ(bulk.place(8192), 0u) << "the lap is shorter than the message";
+    bulk.take(0, 8192, number);
+    bulk.give_back(number, number);
+  }
+}
+
 // A small message has no place here, and 2^31 of them may come between two large ones.
 TEST(ShmBulk, WhatWasReadLongAgoIsFree) {
   for (const uint32_t later : {1u, 40u, 0x7fff'ffffu, 0x8000'0000u, 0xffff'ff00u}) {

@@ -22,11 +22,12 @@ class ShmBulk {
   //
   // A lap ends after lap_bytes, or as many messages of this size as may be under way, yet not before lap_messages_min,
   // unless the receiver is so far behind that there is no room at the start: memory that was used lately is in some
-  // cache. With lap_bytes of all bytes, a lap is the whole ring.
+  // cache. With lap_bytes of all bytes, a lap is the whole ring. Also where all messages have been read, the next lies
+  // behind the last one while the lap lasts: what a receiver read lately is slow to overwrite.
   size_t place(size_t bytes) const noexcept {
-    if (empty()) return 0;
-    if (last_ - first_ == under_way_.size()) return npos;
     const size_t size = rounded(bytes);
+    if (empty()) return end_ + size <= std::min(lap_bytes_, bytes_) ? end_ : 0;
+    if (last_ - first_ == under_way_.size()) return npos;
     const size_t lap = lap_bytes_ >= bytes_
                            ? bytes_
                            : std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min_ * size);
@@ -38,7 +39,8 @@ class ShmBulk {
   }
   // The message `number` lies there. Numbers ascend, with gaps, and wrap at 2^32.
   void take(size_t place, size_t bytes, uint32_t number) noexcept {
-    at(last_++) = {number, place, place + rounded(bytes)};
+    end_ = place + rounded(bytes);
+    at(last_++) = {number, place, end_};
   }
   // Of the messages up to number `sent`, those up to `consumed` have been read.
   void give_back(uint32_t consumed, uint32_t sent) noexcept {
@@ -63,6 +65,7 @@ class ShmBulk {
   size_t bytes_, lap_bytes_, lap_messages_min_;
   std::vector<Message> under_way_;  // [first_, last_)
   uint32_t first_ = 0, last_ = 0;
+  size_t end_ = 0;  // of the last message, which may have been read
 };
 
 }  // namespace tutti
