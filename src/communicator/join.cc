@@ -289,14 +289,15 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   make_engine(std::move(planner), true);
   const int own_host = places_[size_t(rank_)].host;
   const auto here = std::count_if(places_.begin(), places_.end(), [&](const Place& p) { return p.host == own_host; });
-  // All inputs and outputs that ranks of a host have together.
-  if (const size_t cache_bytes = cache_sizes(host).last_bytes; cache_bytes > 0)
-    engine_->set_cached_bytes_max(cache_bytes / (2 * size_t(here)));
+  crowded_ = contention_of(by_machine) > 1;
+  // All inputs and outputs that ranks of a host have together, and what their messages lie in. (Of ranks that share cores
+  // not all are at work at once.)
+  if (const size_t share = cache_sizes(host).last_bytes / (2 * size_t(here)); share > 0)
+    engine_->set_cached_bytes_max(crowded_ ? share : share - share / 8);
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
-  crowded_ = contention_of(by_machine) > 1;
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);
