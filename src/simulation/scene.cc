@@ -117,6 +117,7 @@ Scene scene_of(uint64_t seed) {
   Random random(seed * 2 + 2);
   if (random.chance(0.4)) scene.fabric = fabrics[random.below(fabrics.size())];
   for (SceneCall& call : scene.calls) call.strict = is_strict(call, scene.n) && random.chance(0.7);
+  scene.outbox_messages = random.below(4);
   return scene;
 }
 
@@ -126,6 +127,7 @@ std::string to_text(const Scene& scene) {
   json["n"] = scene.n;
   json["channels"] = scene.channels;
   json["slots"] = scene.slots;
+  if (scene.outbox_messages > 0) json["outbox_messages"] = scene.outbox_messages;
   json["message_bytes_max"] = scene.message_bytes_max;
   json["short"] = scene.short_probability;
   json["delay_ns"] = scene.delay_ns_max;
@@ -149,6 +151,7 @@ Scene parse_scene(std::string_view text) {
     scene.n = json.at("n");
     scene.channels = json.value("channels", 1);
     scene.slots = json.value("slots", 2);
+    scene.outbox_messages = json.value("outbox_messages", size_t{0});
     scene.message_bytes_max = json.value("message_bytes_max", size_t{4096});
     scene.short_probability = json.value("short", 0.0);
     scene.delay_ns_max = json.value("delay_ns", TimeNs{0});
@@ -173,6 +176,7 @@ Scene parse_scene(std::string_view text) {
   if (!scene.fabric.empty()) fabric_of(scene.fabric, scene.n);  // which refuses what is none
   if (scene.channels < 1 || scene.channels > 4) refuse_scene(fmt::format("channels is {}, not within 1..4", scene.channels));
   if (scene.slots < 2 || scene.slots > 64) refuse_scene(fmt::format("slots is {}, not within 2..64", scene.slots));
+  if (scene.outbox_messages > 64) refuse_scene(fmt::format("outbox_messages is {}, more than 64", scene.outbox_messages));
   if (scene.message_bytes_max < 64) refuse_scene(fmt::format("message_bytes_max is {}, less than 64", scene.message_bytes_max));
   if (scene.calls.empty()) refuse_scene("there are no calls");
   for (const SceneCall& call : scene.calls) {
@@ -224,6 +228,7 @@ std::vector<Scene> simpler(const Scene& scene) {
   add([](Scene& s) { s.then = SceneThen::end; });
   add([](Scene& s) { s.channels = 1; });
   add([](Scene& s) { s.slots = 2; });
+  add([](Scene& s) { s.outbox_messages = 0; });
   add([](Scene& s) { s.short_probability = 0; });
   add([](Scene& s) { s.delay_ns_max = 0; });
   add([](Scene& s) { s.crowded = false; });

@@ -75,6 +75,7 @@ struct Scene {
   int n = 2;
   int channels = 1;
   int slots = 2;
+  size_t outbox_messages = 0;  // see SimulatedOptions
   size_t message_bytes_max = 4096;
   double short_probability = 0;
   TimeNs delay_ns_max = 0;

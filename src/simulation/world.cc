@@ -189,6 +189,8 @@ class World final : public SessionWorld {
     options.n = scene.n + stand_ins(scene);
     options.channels = (scene.channels + 1) * (goes_on() ? sessions_max : 1);
     options.slots = scene.slots;
+    // An outbox knows its peers by their numbers, which survivors change.
+    if (!goes_on()) options.outbox_messages = scene.outbox_messages;
     options.message_bytes_max = scene.message_bytes_max;
     options.seed = scene.seed;
     options.short_probability = scene.short_probability;

@@ -29,6 +29,7 @@ Scene scene_of(uint64_t seed) {
   c.n = int(random.between(2, random.chance(0.1) ? 24 : 9));
   c.channels = int(random.between(1, 2));
   c.slots = int(random.between(2, 3));
+  c.outbox_messages = random.below(4);
   c.message_bytes_max = size_t{512} << random.below(4);
   c.short_probability = random.chance(0.5) ? 0.1 : 0;
   c.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
