@@ -226,7 +226,7 @@ class Engine::Run {
       copy_bytes(write_at(fold.dst), message, bytes, store(fold));
       channel_.stored = true;
     }
-    return sent == Status::done ? sender(fold, 0).release() : sent;
+    return sent == Status::done ? release_all(fold) : sent;
   }
 
   Status receive_and_send(const Fold& fold, size_t bytes) noexcept {

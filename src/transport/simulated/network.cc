@@ -27,12 +27,14 @@ struct Message {
   uint64_t number = 0;    // of the message on its link
   uint64_t checksum = 0;  // of what was sent
   const std::byte* lent = nullptr;  // not null: the message lies there, and is looked at as late as can be
+  bool in_outbox = false;           // it lies in memory of the sender's transport, which nobody takes back
 
   const std::byte* readable() { return lent != nullptr ? lent : data(); }
   std::byte* data() { return reinterpret_cast<std::byte*>(lines.data()); }
   void resize(size_t size) {
     bytes = size;
     lent = nullptr;
+    in_outbox = false;
     if (lines.size() * sizeof(Line) < size || lines.empty()) lines.resize(size / sizeof(Line) + 1);
   }
 };
@@ -191,7 +193,7 @@ class SimulatedEndpoint final : public Endpoint {
 
   Status release() noexcept override {
     [[maybe_unused]] const bool was_viewed = std::exchange(viewed_, false);
-    if (in_.revoked && in_.reading().lent != nullptr) {
+    if (in_.revoked && in_.reading().lent != nullptr && !in_.reading().in_outbox) {
       fault_.kind = FaultKind::closed;
       return Status::failed;
     }
@@ -292,6 +294,7 @@ class SimulatedOutbox final : public Outbox {
       SimulatedEndpoint& endpoint = *endpoints_[peer];
       endpoint.out_.writing().resize(0);
       endpoint.out_.writing().lent = next_.memory.data();
+      endpoint.out_.writing().in_outbox = true;
       next_.numbers.push_back(endpoint.out_.sent);
       endpoint.commit(bytes, signature);
     }
