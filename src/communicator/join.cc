@@ -283,21 +283,17 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.message_bytes_max = message_bytes_max_;
   const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
   if (one_host) planner.spread_bytes_max = links_.spread_bytes_max;  // else ranks might not agree
+  // The rest is for what messages lie in, and for others on this machine.
+  if (const size_t bytes = cache_sizes(host).last_bytes; bytes > 0) planner.cached_bytes_max = bytes / 4 * 3;
   planner.forced = options.algorithm;
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   make_engine(std::move(planner), true);
-  const int own_host = places_[size_t(rank_)].host;
-  const auto here = std::count_if(places_.begin(), places_.end(), [&](const Place& p) { return p.host == own_host; });
-  crowded_ = contention_of(by_machine) > 1;
-  // All inputs and outputs that ranks of a host have together, and what their messages lie in. (Of ranks that share cores
-  // not all are at work at once.)
-  if (const size_t share = cache_sizes(host).last_bytes / (2 * size_t(here)); share > 0)
-    engine_->set_cached_bytes_max(crowded_ ? share : share - share / 8);
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
+  crowded_ = contention_of(by_machine) > 1;
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);

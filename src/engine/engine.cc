@@ -90,7 +90,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
-  channel.streams = work.bytes() > cached_bytes_max_ && work.input != work.output;
+  channel.streams = work.bytes() >= work.plan->streamed_bytes_min && work.input != work.output;
   channel.done = false;
   channel.lane = uint8_t(i);
 }

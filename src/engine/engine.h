@@ -126,10 +126,6 @@ class Engine {
   // of its transports, the same on all ranks: together with plan, count and element size it decides the tiles.
   Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max);
 
-  // Outputs of more bytes are stored past the caches: by the time they are complete, their first part would have been
-  // evicted anyway. In place, what is written has just been read, so it is in the caches already. Each rank's own affair.
-  void set_cached_bytes_max(size_t bytes) noexcept { cached_bytes_max_ = bytes; }
-
   // Bytes of scratch that a plan needs for any count: never more than shape.scratch × message_bytes_max per channel.
   size_t scratch_bytes(const Plan& plan, int channels) const noexcept;
 
@@ -175,7 +171,6 @@ class Engine {
   int size_;
   std::span<Endpoint* const> endpoints_;
   size_t message_bytes_max_;
-  size_t cached_bytes_max_ = size_t{8} << 20;  // what inputs and outputs of two ranks leave of a last cache of 32 MiB
   bool flushes_;  // some endpoint stages what it sends
 };
 

@@ -33,6 +33,8 @@ struct PlannerOptions {
   // Of messages of plans by which every rank sends every other one of its own; the same on all ranks. See
   // Transport::spread_bytes_max().
   size_t spread_bytes_max = ~size_t{0};
+  // What inputs and outputs of all ranks of this host may have of its last cache together, for Plan::streamed_bytes_min.
+  size_t cached_bytes_max = size_t{24} << 20;
   std::string forced;          // an algorithm's name for every collective that has it; "" none
   const Log* log = nullptr;    // is told where the forced name gives way; outlives the planner
   // Proven, the same on all ranks; they outlive the planner. Those for n ranks are candidates beside the catalog's,

@@ -67,6 +67,10 @@ struct Plan {
   std::vector<Fold> steps;
   std::vector<uint32_t> peers;
   uint64_t message_bytes_max = ~uint64_t{0};  // beside the transports' own bound; the same on all ranks
+  // Outputs of calls of so many bytes (of the whole buffer) or more are stored past the caches: by the time they are complete,
+  // their first part would have been evicted anyway. In place, what is written has just been read, so it is in the caches
+  // already. Each rank's own affair.
+  uint64_t streamed_bytes_min = ~uint64_t{0};
   bool sends_first = false;  // no step that sends comes after one that receives
 
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }

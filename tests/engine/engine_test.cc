@@ -450,7 +450,7 @@ TEST(EnginePuts, ASmallOneIsMadeInItsSlotWhereOutputsAreStoredPastTheCaches) {
   for (const bool exceeds : {false, true}) {
     for (const bool in_place : {false, true}) {
       PassingOn rank(count, in_place);
-      rank.engine.set_cached_bytes_max(4 * count - (exceeds ? 1 : 0));
+      rank.plan.streamed_bytes_min = 4 * count + (exceeds ? 0 : 1);
       rank.engine.start(rank.operation, rank.work, 0, 1);
       EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
       rank.expect_sums();

@@ -183,6 +183,27 @@ TEST(Planner, SendsBlocksOfPairsStraight) {
     }
 }
 
+// The more buffers all ranks of the host have, the sooner they exceed the cache.
+TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
+  const auto from = [](Collective kind, int n, std::vector<int> hosts = {}) {
+    PlannerOptions options = options_of(n);
+    if (!hosts.empty()) options.host_of = std::move(hosts);
+    options.cached_bytes_max = 24'000'000;
+    Planner planner(options);
+    const uint64_t bytes = planner.plan(kind, 1 << 20, 0, false).streamed_bytes_min;
+    EXPECT_EQ(planner.plan(kind, 8, 0, true).streamed_bytes_min, bytes) << "whatever plan it is";
+    return bytes;
+  };
+  EXPECT_EQ(from(Collective::all_reduce, 1), 12'000'000u);
+  EXPECT_EQ(from(Collective::all_reduce, 2), 6'000'000u);
+  EXPECT_EQ(from(Collective::all_to_all, 4), 3'000'000u);
+  EXPECT_EQ(from(Collective::all_gather, 2), 8'000'000u) << "inputs are one block each";
+  EXPECT_EQ(from(Collective::reduce_scatter, 4), 4'800'000u);
+  EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "the root alone has an input";
+  EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "and here an output";
+  EXPECT_EQ(from(Collective::all_reduce, 4, {0, 0, 1, 1}), 6'000'000u) << "others have caches of their own";
+}
+
 TEST(Planner, ObeysAForcedNameWhereverItExists) {
   PlannerOptions options = options_of(6);
   options.forced = "ring";
