@@ -17,6 +17,9 @@ static_assert(fold_block_bytes >= opaque_bytes_max);
 // A result that is stored and sent is made so much at a time, and copied on while it is in a near cache.
 inline constexpr size_t put_block_bytes = 8 * 1024;
 
+// An input that is sent and copied is read so much at a time, where the whole would leave a first-level cache.
+inline constexpr size_t put_copy_bytes_min = 4 * put_block_bytes;
+
 // Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
 inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
   return buffer == Buffer::input ? work.layout->input : work.layout->output;
@@ -158,10 +161,15 @@ class Engine::Run {
   Status move_local(const Fold& fold, size_t count) noexcept {
     const std::byte* source = read_at(fold.a);
     if (fold.dst.count > 0 && fold.copies_input() && work_.vectors == 1) {
+      const size_t bytes = count * work_.element_bytes;
+      if (copies_by_blocks(fold, bytes)) {
+        copy_by_blocks(fold, source, bytes);
+        return Status::done;
+      }
       // Others wait for the messages; nobody here for the copy.
-      const Status sent = send_to_all(fold, source, count * work_.element_bytes);
+      const Status sent = send_to_all(fold, source, bytes);
       if (sent == Status::failed) return sent;
-      if (!channel_.stored && count > 0) copy_bytes(write_at(fold.dst), source, count * work_.element_bytes, past_caches());
+      if (!channel_.stored && count > 0) copy_bytes(write_at(fold.dst), source, bytes, past_caches());
       channel_.stored = true;
       return sent;
     }
@@ -175,6 +183,29 @@ class Engine::Run {
       return send_vectors(fold, count);
     }
     return send_to_all(fold, source, count * work_.element_bytes);
+  }
+
+  // Whether an input that is sent to one rank and copied goes to its slot and to its place here block by block, so that each
+  // is read from a near cache the second time: where this rank waits for others next, and so must have made the copy anyway.
+  bool copies_by_blocks(const Fold& fold, size_t bytes) noexcept {
+    if (fold.n_to != 1 || bytes < put_copy_bytes_min || channel_.stored || channel_.bytes_done > 0) return false;
+    const size_t next = channel_.step + 1;
+    if (next == plan_.steps.size() || plan_.steps[next].n_from == 0) return false;
+    if (lends_from(fold) != nullptr || work_.device != nullptr) return false;
+    Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
+    return !receiver.stages() && !receiver.learns_from_next() && receiver.reserve(bytes) != nullptr;
+  }
+
+  void copy_by_blocks(const Fold& fold, const std::byte* source, size_t bytes) noexcept {
+    Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
+    std::byte *const slot = receiver.reserve(bytes), *const target = write_at(fold.dst);
+    const Store how = receiver.slot_store(bytes);
+    for (size_t at = 0; at < bytes; at += put_block_bytes) {
+      const size_t part = std::min(put_block_bytes, bytes - at);
+      copy_bytes(slot + at, source + at, part, how);
+      copy_bytes(target + at, source + at, part, past_caches());
+    }
+    receiver.commit(bytes, signature(fold));
   }
 
   // A rank's vectors are one message, put together in the first receiver's slot.

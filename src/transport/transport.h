@@ -137,6 +137,9 @@ class Endpoint {
   virtual std::byte* reserve(size_t bytes) noexcept = 0;
   // How a message of so many bytes is best stored in its reserved place.
   virtual Store slot_store([[maybe_unused]] size_t bytes) const noexcept { return Store::cached; }
+  // Before reserve, for who could as well send: whether the next message had better be sent, since the transport learns
+  // from some of those how they are best stored.
+  virtual bool learns_from_next() noexcept { return false; }
   // Sends what was produced into the reserved place.
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
 

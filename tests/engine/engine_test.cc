@@ -374,6 +374,7 @@ class OneSlot final : public Endpoint {
   Status flush() noexcept override { return Status::done; }
   bool stages() const noexcept override { return false; }
   Store slot_store(size_t) const noexcept override { return store; }
+  bool learns_from_next() noexcept override { return learns; }
   Outbox* outbox() noexcept override { return shared; }
   Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
     data = reinterpret_cast<const std::byte*>(message.data());
@@ -387,6 +388,7 @@ class OneSlot final : public Endpoint {
   std::vector<float> message, slot;
   bool has_room = true;
   Store store = Store::cached;
+  bool learns = false;
   Outbox* shared = nullptr;
   int sent = 0, committed = 0, released = 0;
 
@@ -435,6 +437,40 @@ TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
       EXPECT_EQ(rank.to.sent, 0);
     }
   }
+}
+
+// Of two ranks that gather: its own input goes to the other, and to its place.
+TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksWhereOthersAreAwaitedNext) {
+  for (const bool waits_next : {true, false})
+    for (const bool learns : {false, true})
+      for (const size_t count : {put_copy_bytes_min / 4 - 1, put_copy_bytes_min / 4, put_copy_bytes_min / 2 + 7}) {
+        OneSlot peer(4 * count);
+        peer.learns = learns;
+        Endpoint* endpoints[2] = {nullptr, &peer};
+        const Engine engine(2, endpoints, size_t{1} << 20);
+        std::vector<Fold> steps = {fold(in(0), out(0), 0, 1)};
+        if (waits_next) steps.push_back(fold(Slice{}, out(1), 1, 0));
+        Plan plan = plan_of(steps, {1, 1});
+        plan.shape = {1, 2, 0, 1, true};
+        std::vector<float> input(count), output(2 * count, -1.0f);
+        std::iota(input.begin(), input.end(), 1.0f);
+        Work work;
+        work.plan = &plan;
+        work.input = reinterpret_cast<const std::byte*>(input.data());
+        work.output = reinterpret_cast<std::byte*>(output.data());
+        work.count = work.block_stride = count;
+        work.element_bytes = 4;
+        Operation operation;
+        engine.start(operation, work, 0, 1);
+        engine.progress(operation);  // which fails where it is to receive: this peer sends nothing that way
+        const bool by_blocks = waits_next && !learns && count * 4 >= put_copy_bytes_min;
+        EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << learns << count;
+        EXPECT_EQ(peer.sent, by_blocks ? 0 : 1);
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(peer.slot[i], input[i]) << i;
+          ASSERT_EQ(output[i], input[i]) << i;
+        }
+      }
 }
 
 TEST(EnginePuts, ASmallOneIsSentWhenItIsMade) {

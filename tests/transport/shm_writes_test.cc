@@ -40,6 +40,25 @@ TEST(ShmWrites, FarOnesPastTheCachesUntilTheyAreNear) {
   }
 }
 
+// A sender that stores most messages by itself, until it is told otherwise.
+TEST(ShmWrites, FarOnesAreKnownAlsoWhereMostIsStoredElsewhere) {
+  ShmWrites writes(0);
+  int elsewhere = 0;
+  for (int i = 0; i < 100; ++i) {
+    if (writes.learns_from_next()) write(writes, 1, 500, 60);
+    else ++elsewhere;
+  }
+  EXPECT_EQ(writes.store(1 << 20), Store::streaming);
+  EXPECT_LT(elsewhere, 20);
+  ShmWrites near(0);
+  elsewhere = 0;
+  for (int i = 0; i < 1000; ++i) {
+    if (near.learns_from_next()) EXPECT_EQ(write(near, 1, 40, 60), 0);
+    else ++elsewhere;
+  }
+  EXPECT_EQ(elsewhere, 875) << "all but one in eight";
+}
+
 TEST(ShmWrites, AMomentThatAnotherHadTheCoreChangesNothing) {
   ShmWrites writes(0);
   for (int turn = 0; turn < 100; ++turn) {

@@ -108,6 +108,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
   Store slot_store(size_t bytes) const noexcept override { return writes_.store(bytes); }
+  bool learns_from_next() noexcept override { return writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "base/clock.h"
 #include "reduce/copy.h"
@@ -25,6 +26,12 @@ class ShmWrites {
   // For who stores a message there by itself.
   Store store(size_t bytes) const noexcept { return past_caches_ && bytes >= bytes_min ? Store::streaming : Store::cached; }
 
+  // For who would store the next message by itself: whether it had better be written here, and timed.
+  bool learns_from_next() noexcept {
+    due_ = past_caches_ || streak_ > 0 || ++stored_elsewhere_ % looks_every == 0;
+    return due_;
+  }
+
   // Of the next message, no smaller than bytes_min. Where `timed`, took() is to be told.
   struct Way {
     Store store;
@@ -32,7 +39,8 @@ class ShmWrites {
   };
   Way next() noexcept {
     const uint32_t i = writes_++;
-    if (!past_caches_) return {Store::cached, streak_ > 0 || i % looks_every == 0};
+    const bool due = std::exchange(due_, false);
+    if (!past_caches_) return {Store::cached, due || streak_ > 0 || i % looks_every == 0};
     const bool tries = i % tries_every == 0;
     return {tries ? Store::cached : Store::streaming, tries || i % tries_every == tries_every / 2};
   }
@@ -86,8 +94,8 @@ class ShmWrites {
 
   size_t fresh_bytes_;
   uint64_t usual_kib_ns_ = 0;
-  uint32_t writes_ = 0, streak_ = 0, regrets_ = 0, rest_ = 0;
-  bool past_caches_ = false;
+  uint32_t writes_ = 0, stored_elsewhere_ = 0, streak_ = 0, regrets_ = 0, rest_ = 0;
+  bool past_caches_ = false, due_ = false;
 };
 
 }  // namespace tutti
