@@ -147,6 +147,7 @@ void run(bool huge) {
   const double line_ns = line_exchange_ns(0, 1);
   auto* const shared = new (map(sizeof(Shared), MAP_SHARED)) Shared;
   const pid_t child = ::fork();
+  if (child < 0) std::perror("fork"), std::exit(1);
   Process process(*shared, child == 0 ? 1 : 0, huge);
   if (child != 0)
     std::printf("%.1f ns between the cores, us:\n%10s %18s %18s %18s %18s\n", line_ns, "bytes", "exchange, staged",
@@ -165,6 +166,8 @@ void run(bool huge) {
 }  // namespace tutti
 
 int main(int argc, char** argv) {
-  tutti::run(argc > 1 && argv[1] == std::string_view("huge"));
+  const bool huge = argc == 2 && argv[1] == std::string_view("huge");
+  if (argc > 1 && !huge) return std::fprintf(stderr, "usage: staging [huge]\n"), 2;
+  tutti::run(huge);
   return 0;
 }

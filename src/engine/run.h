@@ -163,7 +163,9 @@ class Engine::Run {
     if (fold.dst.count > 0 && fold.copies_input() && work_.vectors == 1) {
       const size_t bytes = count * work_.element_bytes;
       if (copies_by_blocks(fold, bytes)) {
-        copy_by_blocks(fold, source, bytes);
+        const void* input[] = {source};
+        put_into_slot(fold, input, write_at(fold.dst), count);
+        commit_all(fold, bytes);
         return Status::done;
       }
       // Others wait for the messages; nobody here for the copy.
@@ -191,21 +193,9 @@ class Engine::Run {
     if (fold.n_to != 1 || bytes < put_copy_bytes_min || channel_.stored || channel_.bytes_done > 0) return false;
     const size_t next = channel_.step + 1;
     if (next == plan_.steps.size() || plan_.steps[next].n_from == 0) return false;
-    if (lends_from(fold) != nullptr || work_.device != nullptr) return false;
+    if (lends_from(fold) != nullptr || channel_.streams || work_.device != nullptr) return false;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && !receiver.learns_from_next() && receiver.reserve(bytes) != nullptr;
-  }
-
-  void copy_by_blocks(const Fold& fold, const std::byte* source, size_t bytes) noexcept {
-    Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
-    std::byte *const slot = receiver.reserve(bytes), *const target = write_at(fold.dst);
-    const Store how = receiver.slot_store(bytes);
-    for (size_t at = 0; at < bytes; at += put_block_bytes) {
-      const size_t part = std::min(put_block_bytes, bytes - at);
-      copy_bytes(slot + at, source + at, part, how);
-      copy_bytes(target + at, source + at, part, past_caches());
-    }
-    receiver.commit(bytes, signature(fold));
   }
 
   // A rank's vectors are one message, put together in the first receiver's slot.
