@@ -1,0 +1,282 @@
+// What the engine makes in its receivers' slots and outboxes, and what it sends from memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "engine/engine.h"
+#include "engine/plan_by_hand.h"
+#include "engine/run.h"
+
+namespace tutti {
+namespace {
+
+// A peer that has sent a message already, and takes one slot at most. Slots of processes on one host are so.
+class OneSlot final : public Endpoint {
+ public:
+  explicit OneSlot(size_t bytes) : message(bytes / 4), slot(bytes / 4) {}
+  Status send(const std::byte* data, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
+    if (!has_room) return Status::again;
+    std::memcpy(slot.data(), data, bytes);
+    bytes_done = bytes;
+    ++sent;
+    return Status::done;
+  }
+  Status recv(std::byte*, size_t, uint64_t, size_t&) noexcept override { return Status::failed; }
+  std::byte* reserve(size_t) noexcept override { return has_room ? reinterpret_cast<std::byte*>(slot.data()) : nullptr; }
+  void commit(size_t, uint64_t) noexcept override { ++committed; }
+  Status flush() noexcept override { return Status::done; }
+  bool stages() const noexcept override { return false; }
+  Store slot_store(size_t) const noexcept override { return store; }
+  bool learns_from_next() noexcept override { return learns; }
+  Outbox* outbox() noexcept override { return shared; }
+  Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
+    data = reinterpret_cast<const std::byte*>(message.data());
+    return Status::done;
+  }
+  Status release() noexcept override {
+    ++released;
+    return Status::done;
+  }
+  const Fault& fault() const noexcept override { return fault_; }
+  std::vector<float> message, slot;
+  bool has_room = true;
+  Store store = Store::cached;
+  bool learns = false;
+  Outbox* shared = nullptr;
+  int sent = 0, committed = 0, released = 0;
+
+ private:
+  Fault fault_;
+};
+
+// Rank 1 of three adds what comes from rank 0, keeps the sum and sends it to rank 2.
+struct PassingOn {
+  explicit PassingOn(size_t count, bool in_place) : from(4 * count), to(4 * count), input(count, 1.0f), output(count, -1.0f) {
+    std::iota(from.message.begin(), from.message.end(), 0.0f);
+    work.plan = &plan;
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    if (in_place) output = input;
+    work.input = in_place ? work.output : reinterpret_cast<const std::byte*>(input.data());
+    work.count = count;
+    work.element_bytes = 4;
+    work.reduce = reduce_function(DataType::float32, ReduceOp::sum);
+    engine.start(operation, work, 0, 1);
+  }
+  void expect_sums() const {
+    for (size_t i = 0; i < output.size(); ++i) {
+      ASSERT_EQ(output[i], float(i) + 1) << i;
+      ASSERT_EQ(to.slot[i], output[i]) << i;
+    }
+    EXPECT_EQ(from.released, 1);
+  }
+
+  OneSlot from, to;
+  std::vector<float> input, output;
+  Endpoint* endpoints[3] = {&from, nullptr, &to};
+  Engine engine{3, endpoints, size_t{1} << 20};
+  Plan plan = plan_of({fold(in(0), out(0), 1, 1)}, {0, 2});
+  Work work;
+  Operation operation;
+};
+
+TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
+  for (const bool in_place : {false, true}) {
+    for (const size_t blocks : {1, 2, 5}) {
+      PassingOn rank(blocks * put_block_bytes / 4 + 3, in_place);
+      rank.to.store = blocks == 2 ? Store::cached : Store::streaming;
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_sums();
+      EXPECT_EQ(rank.to.committed, 1);
+      EXPECT_EQ(rank.to.sent, 0);
+    }
+  }
+}
+
+// Of two ranks that gather: its own input goes to the other, and to its place.
+TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksWhereOthersAreAwaitedNext) {
+  for (const bool waits_next : {true, false})
+    for (const bool learns : {false, true})
+      for (const size_t count : {put_copy_bytes_min / 4 - 1, put_copy_bytes_min / 4, put_copy_bytes_min / 2 + 7}) {
+        OneSlot peer(4 * count);
+        peer.learns = learns;
+        Endpoint* endpoints[2] = {nullptr, &peer};
+        const Engine engine(2, endpoints, size_t{1} << 20);
+        std::vector<Fold> steps = {fold(in(0), out(0), 0, 1)};
+        if (waits_next) steps.push_back(fold(Slice{}, out(1), 1, 0));
+        Plan plan = plan_of(steps, {1, 1});
+        plan.shape = {1, 2, 0, 1, true};
+        std::vector<float> input(count), output(2 * count, -1.0f);
+        std::iota(input.begin(), input.end(), 1.0f);
+        Work work;
+        work.plan = &plan;
+        work.input = reinterpret_cast<const std::byte*>(input.data());
+        work.output = reinterpret_cast<std::byte*>(output.data());
+        work.count = work.block_stride = count;
+        work.element_bytes = 4;
+        Operation operation;
+        engine.start(operation, work, 0, 1);
+        engine.progress(operation);  // which fails where it is to receive: this peer sends nothing that way
+        const bool by_blocks = waits_next && !learns && count * 4 >= put_copy_bytes_min;
+        EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << learns << count;
+        EXPECT_EQ(peer.sent, by_blocks ? 0 : 1);
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(peer.slot[i], input[i]) << i;
+          ASSERT_EQ(output[i], input[i]) << i;
+        }
+      }
+}
+
+TEST(EnginePuts, ASmallOneIsSentWhenItIsMade) {
+  PassingOn rank(put_block_bytes / 4, false);
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_sums();
+  EXPECT_EQ(rank.to.sent, 1);
+}
+
+// Then it is made in the slot, and only a copy of it is stored past the caches.
+TEST(EnginePuts, ASmallOneIsMadeInItsSlotWhereOutputsAreStoredPastTheCaches) {
+  constexpr size_t count = put_block_bytes / 4;
+  for (const bool exceeds : {false, true}) {
+    for (const bool in_place : {false, true}) {
+      PassingOn rank(count, in_place);
+      rank.plan.streamed_bytes_min = 4 * count + (exceeds ? 0 : 1);
+      rank.engine.start(rank.operation, rank.work, 0, 1);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_sums();
+      EXPECT_EQ(rank.to.committed, exceeds && !in_place ? 1 : 0);
+      EXPECT_EQ(rank.to.sent, exceeds && !in_place ? 0 : 1);
+    }
+  }
+}
+
+// The message that it needs is not held while its receiver has no room.
+TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
+  PassingOn rank(put_block_bytes / 4 + 3, true);
+  rank.to.has_room = false;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+  EXPECT_EQ(rank.from.released, 1);
+  rank.to.has_room = true;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_sums();
+  EXPECT_EQ(rank.to.sent, 1);
+}
+
+// What a sender shares with several receivers. waits_for as the next answer has it, where there is no room.
+class OneMessage final : public Outbox {
+ public:
+  explicit OneMessage(size_t bytes) : slot(bytes / 4) {}
+  Place reserve(size_t, std::span<const uint32_t> peers) noexcept override {
+    asked.assign(peers.begin(), peers.end());
+    return has_room ? Place{reinterpret_cast<std::byte*>(slot.data()), -1} : Place{nullptr, waits_for};
+  }
+  void write(const std::byte* data, size_t bytes) noexcept override { std::memcpy(slot.data(), data, bytes); }
+  Store store(size_t) const noexcept override { return Store::cached; }
+  void commit(size_t, uint64_t signature) noexcept override { signatures.push_back(signature); }
+
+  std::vector<float> slot;
+  std::vector<uint32_t> asked;
+  std::vector<uint64_t> signatures;  // of what was sent
+  bool has_room = true;
+  int waits_for = -1;
+};
+
+// Rank 1 of four adds what comes from rank 0 to its input, keeps the sum and sends it to ranks 2 and 3. Or it only sends
+// its input to both.
+struct Sharing {
+  explicit Sharing(size_t count, bool adds) : from(4 * count), to{OneSlot(4 * count), OneSlot(4 * count)}, outbox(4 * count),
+      input(count, 1.0f), output(count, -1.0f) {
+    std::iota(from.message.begin(), from.message.end(), 0.0f);
+    for (OneSlot& one : to) one.shared = &outbox;
+    plan = adds ? plan_of({fold(in(0), out(0), 1, 2)}, {0, 2, 3}) : plan_of({fold(in(0), {}, 0, 2)}, {2, 3});
+    work.plan = &plan;
+    work.input = reinterpret_cast<const std::byte*>(input.data());
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    work.count = count;
+    work.element_bytes = 4;
+    work.signature = 99;
+    work.reduce = reduce_function(DataType::float32, ReduceOp::sum);
+    engine.start(operation, work, 0, 1);
+  }
+  void expect_in(const std::vector<float>& slot, bool adds) const {
+    for (size_t i = 0; i < slot.size(); ++i) ASSERT_EQ(slot[i], adds ? float(i) + 1 : 1.0f) << i;
+  }
+  int sent() const { return to[0].sent + to[1].sent; }
+
+  OneSlot from;
+  std::array<OneSlot, 2> to;
+  OneMessage outbox;
+  std::vector<float> input, output;
+  Endpoint* endpoints[4] = {&from, nullptr, &to[0], &to[1]};
+  Engine engine{4, endpoints, size_t{1} << 20};
+  Plan plan;
+  Work work;
+  Operation operation;
+};
+
+TEST(EngineShares, OneMessageWithAllReceiversOfAStep) {
+  for (const bool adds : {false, true}) {
+    for (const size_t bytes : {outbox_bytes_min, size_t{20'000}, 3 * put_block_bytes + 4}) {
+      Sharing rank(bytes / 4, adds);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      EXPECT_EQ(rank.outbox.asked, (std::vector<uint32_t>{2, 3}));
+      EXPECT_EQ(rank.outbox.signatures, std::vector<uint64_t>{99});
+      EXPECT_EQ(rank.sent(), 0);
+      rank.expect_in(rank.outbox.slot, adds);
+      if (adds) rank.expect_in(rank.output, true);
+    }
+  }
+}
+
+TEST(EngineShares, NotWhatIsSmallNorAmongReceiversOfSeveralTransports) {
+  Sharing small(outbox_bytes_min / 4 - 1, false);
+  EXPECT_EQ(small.engine.progress(small.operation), Status::done);
+  EXPECT_EQ(small.sent(), 2);
+  Sharing mixed(10'000, true);
+  mixed.to[1].shared = nullptr;
+  EXPECT_EQ(mixed.engine.progress(mixed.operation), Status::done);
+  EXPECT_EQ(mixed.sent(), 2);
+  EXPECT_TRUE(small.outbox.asked.empty() && mixed.outbox.asked.empty());
+}
+
+TEST(EngineShares, SaysForWhomItWaitsAndSendsToEachWhereItNeedNot) {
+  for (const bool adds : {false, true}) {
+    for (const bool room_comes : {false, true}) {
+      Sharing rank(10'000, adds);
+      rank.outbox.has_room = false;
+      rank.outbox.waits_for = 1;
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+        const WaitingOn waiting = rank.engine.waiting_on(rank.operation);
+        EXPECT_EQ(waiting.peer, 3);
+        EXPECT_TRUE(waiting.sending);
+      }
+      rank.outbox.has_room = room_comes;
+      rank.outbox.waits_for = -1;
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      EXPECT_EQ(rank.sent(), room_comes ? 0 : 2);
+      EXPECT_EQ(rank.outbox.signatures.size(), room_comes ? 1u : 0u);
+      for (const OneSlot& one : rank.to)
+        if (!room_comes) rank.expect_in(one.slot, adds);
+      EXPECT_EQ(rank.from.released, adds ? 1 : 0);
+    }
+  }
+}
+
+// Once a receiver has its own message, the others get theirs.
+TEST(EngineShares, NoMessageThatSomeHaveAlready) {
+  Sharing rank(10'000, false);
+  rank.outbox.has_room = false;
+  rank.to[1].has_room = false;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+  EXPECT_EQ(rank.to[0].sent, 1);
+  rank.outbox.has_room = rank.to[1].has_room = true;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  EXPECT_EQ(rank.to[0].sent, 1);
+  EXPECT_EQ(rank.to[1].sent, 1);
+  EXPECT_TRUE(rank.outbox.signatures.empty());
+}
+
+}  // namespace
+}  // namespace tutti
