@@ -379,6 +379,7 @@ class Communicator {
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;
 
+  std::unique_ptr<ColdOutputs> cold_outputs_;  // null over given links: runs of a simulation are alike
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Planner> planner_;
   PatiencePolicy patience_;

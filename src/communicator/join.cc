@@ -288,6 +288,7 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.forced = options.algorithm;
   planner.log = &log_;
   planner.schedules = *options_.schedules;
+  cold_outputs_ = std::make_unique<ColdOutputs>();
   make_engine(std::move(planner), true);
   make_device_side();
   make_peer_path(devices);
@@ -303,7 +304,7 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
 
 void Communicator::make_engine(PlannerOptions planner, bool point_to_point) {
   planner_ = std::make_unique<Planner>(std::move(planner));
-  engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_);
+  engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_, cold_outputs_.get());
   for (int peer = 0; point_to_point && peer < size_; ++peer) {
     send_plans_.push_back(point_to_point_plan(peer, true));
     recv_plans_.push_back(point_to_point_plan(peer, false));

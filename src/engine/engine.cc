@@ -37,10 +37,11 @@ bool is_exchange(const Plan& plan) {
 
 }  // namespace
 
-Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max)
+Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs)
     : size_(size),
       endpoints_(endpoints),
       message_bytes_max_(message_bytes_max),
+      cold_outputs_(cold_outputs),
       flushes_(std::any_of(endpoints.begin(), endpoints.end(),
                            [](const Endpoint* endpoint) { return endpoint != nullptr && endpoint->stages(); })) {}
 
@@ -90,9 +91,18 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
-  channel.streams = work.bytes() >= work.plan->streamed_bytes_min && work.input != work.output;
+  choose_stores(work, channel);
   channel.done = false;
   channel.lane = uint8_t(i);
+}
+
+// What lies in a region may be in a peer's cache, which is no farther than memory to some.
+void Engine::choose_stores(const Work& work, Operation::Channel& channel) const noexcept {
+  const size_t bytes = work.bytes();
+  channel.streams = bytes >= work.plan->streamed_bytes_min && work.input != work.output;
+  channel.looks = nullptr;
+  if (bytes < cold_bytes_min || channel.streams || work.device != nullptr || work.output_region != nullptr) return;
+  channel.looks = cold_outputs_;
 }
 
 // The channels of a v-form. A rank has as many tiles as its largest block needs, which may be more or fewer than others

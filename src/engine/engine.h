@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "engine/cold_outputs.h"
 #include "reduce/custom.h"
 #include "reduce/reduce.h"
 #include "schedule/chunks.h"
@@ -104,6 +105,9 @@ class Operation {
     bool shares_wait;           // for room for one message to all: next_out says for whom
     bool stored;                // the step's result lies at dst already
     bool streams;               // what is not read again soon is stored past the caches
+    ColdOutputs* looks;         // if not: who is asked in every step; null: nobody
+    bool looked;                // has been asked in this one
+    bool step_streams;          // and said this
     bool flushes;               // what was sent must be flushed at the end
     Stage stage;                // on a device only
     uint8_t lane;               // on a device only: which of its lanes
@@ -124,7 +128,8 @@ class Engine {
  public:
   // endpoints[channel * size + peer]; null for the rank itself. Outlives the engine. message_bytes_max: the smallest
   // of its transports, the same on all ranks: together with plan, count and element size it decides the tiles.
-  Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max);
+  // cold_outputs: says which outputs go past the caches beside those that its plan says; null: none do. Outlives the engine.
+  Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs = nullptr);
 
   // Bytes of scratch that a plan needs for any count: never more than shape.scratch × message_bytes_max per channel.
   size_t scratch_bytes(const Plan& plan, int channels) const noexcept;
@@ -167,10 +172,12 @@ class Engine {
   class DeviceRun;
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
+  void choose_stores(const Work& work, Operation::Channel& channel) const noexcept;
   void share_out(Operation& operation) const noexcept;
   int size_;
   std::span<Endpoint* const> endpoints_;
   size_t message_bytes_max_;
+  ColdOutputs* cold_outputs_;
   bool flushes_;  // some endpoint stages what it sends
 };
 

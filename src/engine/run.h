@@ -129,6 +129,7 @@ class Engine::Run {
     channel_.next_out = 0;
     channel_.bytes_done = 0;
     channel_.stored = false;
+    channel_.looked = false;
     channel_.shares_wait = false;
     channel_.stage = Operation::Stage::gathering;
   }
@@ -154,7 +155,12 @@ class Engine::Run {
   // A result that is sent on as well: others find it in their slots, so memory is all that its place here need reach. (Were
   // it lent from there, its lines would first be fetched to be written to.)
   bool passes_on_past_caches(const Fold& fold) const noexcept {
-    return channel_.streams && fold.n_to > 0 && fold.dst.buffer == Buffer::output;
+    return channel_.streams && fold.n_to > 0 && may_stream(fold);
+  }
+
+  // Not to where an operand of the same step lies: it is read first, and so in the caches.
+  bool may_stream(const Fold& fold) const noexcept {
+    return fold.dst.buffer == Buffer::output && (fold.a.count == 0 || read_at(fold.a) != write_at(fold.dst));
   }
 
   // No message comes in: a local copy, sends, or both.
@@ -164,21 +170,22 @@ class Engine::Run {
       const size_t bytes = count * work_.element_bytes;
       if (copies_by_blocks(fold, bytes)) {
         const void* input[] = {source};
-        put_into_slot(fold, input, write_at(fold.dst), count);
+        put_into_slot(fold, input, write_at(fold.dst), count, past_caches(write_at(fold.dst), bytes));
         commit_all(fold, bytes);
         return Status::done;
       }
       // Others wait for the messages; nobody here for the copy.
       const Status sent = send_to_all(fold, source, bytes);
       if (sent == Status::failed) return sent;
-      if (!channel_.stored && count > 0) copy_bytes(write_at(fold.dst), source, bytes, past_caches());
+      std::byte* const target = write_at(fold.dst);
+      if (!channel_.stored && count > 0) copy_bytes(target, source, bytes, past_caches(target, bytes));
       channel_.stored = true;
       return sent;
     }
     if (fold.dst.count > 0) {
       std::byte* target = write_at(fold.dst);
       const void* inputs[] = {source};
-      if (!channel_.stored && count > 0) fold_all(fold, inputs, target, count, store(fold));
+      if (!channel_.stored && count > 0) fold_all(fold, inputs, target, count, store(fold, target, count));
       channel_.stored = true;
       source = target;
     } else if (work_.vectors > 1 && fold.a.buffer == Buffer::input && count > 0) [[unlikely]] {
@@ -193,7 +200,7 @@ class Engine::Run {
     if (fold.n_to != 1 || bytes < put_copy_bytes_min || channel_.stored || channel_.bytes_done > 0) return false;
     const size_t next = channel_.step + 1;
     if (next == plan_.steps.size() || plan_.steps[next].n_from == 0) return false;
-    if (lends_from(fold) != nullptr || channel_.streams || work_.device != nullptr) return false;
+    if (lends_from(fold) != nullptr || work_.device != nullptr) return false;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && !receiver.learns_from_next() && receiver.reserve(bytes) != nullptr;
   }
@@ -213,7 +220,7 @@ class Engine::Run {
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
-    if (expect(from, fold, bytes) || !channel_.streams || fold.n_to > 0 || from.stages())
+    if (expect(from, fold, bytes) || !could_stream() || fold.n_to > 0 || from.stages() || !streams(write_at(fold.dst), bytes))
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);
@@ -244,7 +251,7 @@ class Engine::Run {
     const Status sent = send_to_all(fold, message, bytes);
     if (sent == Status::failed) return sent;
     if (fold.dst.count > 0 && !channel_.stored) {
-      copy_bytes(write_at(fold.dst), message, bytes, store(fold));
+      copy_bytes(write_at(fold.dst), message, bytes, Store::cached);
       channel_.stored = true;
     }
     return sent == Status::done ? release_all(fold) : sent;
@@ -269,12 +276,12 @@ class Engine::Run {
       const Status arrived = view_all(fold, count, inputs);
       if (arrived != Status::done) return arrived;
       if (puts_into_slot(fold, count)) {
-        put_into_slot(fold, inputs, result, count);
+        put_into_slot(fold, inputs, result, count, Store::cached);
         if (release_all(fold) != Status::done) return Status::failed;
         commit_all(fold, count * work_.element_bytes);
         return Status::done;
       }
-      if (count > 0) fold_all(fold, inputs, result, count, store(fold));
+      if (count > 0) fold_all(fold, inputs, result, count, store(fold, result, count));
       channel_.stored = true;
       if (release_all(fold) != Status::done) return Status::failed;
     }
@@ -295,20 +302,26 @@ class Engine::Run {
   // The slot's lines were last in the receiver's caches. How they are best overwritten differs between processors and
   // distances (reduce/copy.h, Endpoint::slot_store), and a copy does what is best: on Zen 5, between cores that are far
   // from each other, it is twice as fast as stores from a reduction's registers. So the result passes through its place
-  // here.
-  void put_into_slot(const Fold& fold, const void** inputs, std::byte* result, size_t count) noexcept {
+  // here; what is but copied to a place past the caches does not. here: the store to that place.
+  [[gnu::noinline]] void put_into_slot(const Fold& fold, const void** inputs, std::byte* result, size_t count, Store here) noexcept {
+    alignas(64) std::byte stage[put_block_bytes];
     std::byte* slot = first_slot(fold, count * work_.element_bytes);
     const Store how = first_slot_store(fold, count * work_.element_bytes);
     const size_t block = put_block_bytes / work_.element_bytes;
+    const bool made = fold.operands() > 1 || divisor(fold) > 0;
     for (size_t left = count; left > 0;) {
       const size_t part = std::min(block, left), bytes = part * work_.element_bytes;
-      fold_all(fold, inputs, result, part, Store::cached);
-      copy_bytes(slot, result, bytes, how);
+      std::byte* const at = here == Store::cached ? result : stage;
+      if (made || here == Store::cached) fold_all(fold, inputs, at, part, Store::cached);
+      const void* const from = made || here == Store::cached ? at : inputs[0];
+      copy_bytes(slot, from, bytes, how);
+      if (here == Store::streaming) stream_bytes_on(result, from, bytes);
       for (uint32_t k = 0; k < fold.operands(); ++k) inputs[k] = static_cast<const std::byte*>(inputs[k]) + bytes;
       result += bytes;
       slot += bytes;
       left -= part;
     }
+    if (here == Store::streaming) stream_end();
   }
 
   // The result is passed on: it is reduced straight into the first receiver's slot and copied to the others', and past the
@@ -318,6 +331,12 @@ class Engine::Run {
     const Status arrived = view_all(fold, count, inputs);
     if (arrived != Status::done) return arrived;
     const size_t bytes = count * work_.element_bytes;
+    if (fold.dst.count > 0 && puts_into_slot(fold, count)) {
+      put_into_slot(fold, inputs, write_at(fold.dst), count, Store::streaming);
+      if (release_all(fold) != Status::done) return Status::failed;
+      commit_all(fold, bytes);
+      return Status::done;
+    }
     const Status reserved = reserve_all(fold, bytes);
     if (reserved != Status::done) return reserved;
     const bool read_again = (fold.n_to > 1 && shared_ == nullptr) || fold.dst.count > 0;
@@ -351,7 +370,7 @@ class Engine::Run {
                                                  : static_cast<const std::byte*>(inputs[k]) + offset;
       }
       std::byte* const result = fold.dst.count > 0 ? write_at({fold.dst.first + i, 1, fold.dst.buffer}) : slot + offset;
-      fold_all(fold, operands_of_block, result, block, store(fold));
+      fold_all(fold, operands_of_block, result, block, store(fold, result, block));
       if (slot != nullptr && fold.dst.count > 0) copy_bytes(slot + offset, result, block_bytes, Store::cached);
     }
     if (release_all(fold) != Status::done) return Status::failed;
@@ -572,8 +591,25 @@ class Engine::Run {
   }
   Endpoint& sender(const Fold& fold, uint32_t i) const noexcept { return *endpoints_[plan_.peers[fold.peers + i]]; }
   uint32_t divisor(const Fold& fold) const noexcept { return fold.finish ? work_.divisor : 0; }
-  Store past_caches() const noexcept { return channel_.streams ? Store::streaming : Store::cached; }
-  Store store(const Fold& fold) const noexcept { return fold.n_to > 0 ? Store::cached : past_caches(); }
+
+  bool could_stream() const noexcept { return channel_.streams || channel_.looks != nullptr; }
+  // Whether what is about to be written at `target` goes past the caches if it is not read again soon. The same until the
+  // step ends.
+  bool streams(const std::byte* target, size_t bytes) noexcept {
+    if (channel_.looks == nullptr || bytes < cold_bytes_min) [[likely]] return channel_.streams;
+    return step_streams(target, bytes);
+  }
+  [[gnu::noinline]] bool step_streams(const std::byte* target, size_t bytes) noexcept {
+    if (!channel_.looked) channel_.step_streams = channel_.looks->past_caches(target, bytes);
+    channel_.looked = true;
+    return channel_.step_streams;
+  }
+  Store past_caches(const std::byte* target, size_t bytes) noexcept {
+    return streams(target, bytes) ? Store::streaming : Store::cached;
+  }
+  Store store(const Fold& fold, const std::byte* target, size_t count) noexcept {
+    return could_stream() && fold.n_to == 0 && may_stream(fold) ? past_caches(target, count * work_.element_bytes) : Store::cached;
+  }
 
   // Of each of a step's messages that are folded: those that are finished are inputs, of all their vectors.
   size_t operand_bytes(const Fold& fold, size_t count) const noexcept {

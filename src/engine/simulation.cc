@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-Simulation::Simulation(const SimulatedOptions& options) : network_(options) {
+Simulation::Simulation(const SimulatedOptions& options, ColdOutputs* cold_outputs) : network_(options) {
   for (int rank = 0; rank < options.n; ++rank) {
     std::vector<Endpoint*> endpoints;
     for (int channel = 0; channel < options.channels; ++channel) {
@@ -14,7 +14,7 @@ Simulation::Simulation(const SimulatedOptions& options) : network_(options) {
       }
     }
     // A moved vector keeps its elements where they are, so the engine may look at them before.
-    const Engine engine(options.n, endpoints, options.message_bytes_max);
+    const Engine engine(options.n, endpoints, options.message_bytes_max, cold_outputs);
     ranks_.push_back(std::make_unique<Rank>(Rank{std::move(endpoints), engine, {}, Status::done, 0}));
   }
 }

@@ -16,7 +16,8 @@ namespace tutti {
 // it concerns move what it can.
 class Simulation {
  public:
-  explicit Simulation(const SimulatedOptions& options);
+  // cold_outputs: as Engine's, of all ranks; in simulations its look must not be at a clock.
+  explicit Simulation(const SimulatedOptions& options, ColdOutputs* cold_outputs = nullptr);
 
   SimulatedNetwork& network() { return network_; }
   const Engine& engine(int rank) const { return ranks_[size_t(rank)]->engine; }

@@ -43,6 +43,7 @@ struct CollectiveCase {
   int channels = 1;
   int slots = 2;
   size_t outbox_messages = 0;
+  ColdOutputs* cold_outputs = nullptr;
   size_t message_bytes_max = 4096;
   double short_probability = 0;
   TimeNs delay_ns_max = 0;
@@ -395,7 +396,7 @@ class CollectiveBuffers {
 
 // Runs it with everybody alive. Empty where all is right.
 inline std::string run_collective(const CollectiveCase& c, PlanStore& plans) {
-  Simulation simulation(network_of(c));
+  Simulation simulation(network_of(c), c.cold_outputs);
   CollectiveBuffers buffers(c, plans);
   for (int rank = 0; rank < c.n; ++rank) {
     simulation.start(rank, buffers.work(rank, simulation.engine(rank)), 0, c.channels);

@@ -123,6 +123,35 @@ TEST(Collectives, AgreeWhereOneMessageToSeveralRanksLiesOnce) {
   }
 }
 
+int looks = 0;
+bool always_cold(const void*, size_t) noexcept { return ++looks % 3 != 0; }
+
+TEST(Collectives, AgreeWhereOutputsThatAreInNoCacheGoPastThem) {
+  PlanStore plans;
+  Random random(12);
+  looks = 0;
+  ColdOutputs cold_outputs(always_cold, 1);
+  int looking = 0;
+  for (const Algorithm& algorithm : catalog()) {
+    for (int n = 2; n <= (test::sanitized ? 3 : 5); ++n) {
+      for (const bool in_place : {false, true}) {
+        CollectiveCase c{algorithm.collective, algorithm.name, n};
+        vary(c, random);
+        c.in_place = in_place;
+        c.channels = 1;
+        c.short_probability = 0;
+        c.message_bytes_max = size_t{1} << 17;
+        c.count = (meaning(c.collective).blocks ? 12'000 : 12'000 * size_t(n)) + random.below(1000);
+        c.cold_outputs = &cold_outputs;
+        const int before = looks;
+        ASSERT_EQ(run_collective(c, plans), "");
+        looking += looks > before;
+      }
+    }
+  }
+  EXPECT_GT(looking, 100) << "of these runs stored something large that no other rank awaits";
+}
+
 TEST(Collectives, GiveTheSameBitsOnAllRanksWhereRoundingDependsOnTheOrder) {
   PlanStore plans;
   Random random(99);

@@ -151,6 +151,19 @@ TEST(EnginePuts, ASmallOneIsMadeInItsSlotWhereOutputsAreStoredPastTheCaches) {
   }
 }
 
+// A large one is made block by block, and each goes to its slot and past the caches from where it was made.
+TEST(EnginePuts, ALargeOneIsWholeInBothPlacesWhereOutputsAreStoredPastTheCaches) {
+  for (const size_t count : {put_block_bytes / 4 + 1, put_block_bytes / 4 * 3, put_block_bytes + 13}) {
+    PassingOn rank(count, false);
+    rank.plan.streamed_bytes_min = 0;
+    rank.engine.start(rank.operation, rank.work, 0, 1);
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+    rank.expect_sums();
+    EXPECT_EQ(rank.to.committed, 1);
+    EXPECT_EQ(rank.to.sent, 0);
+  }
+}
+
 // The message that it needs is not held while its receiver has no room.
 TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
   PassingOn rank(put_block_bytes / 4 + 3, true);

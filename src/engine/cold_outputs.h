@@ -1,0 +1,68 @@
+// Which outputs that would fit the caches are stored past them all the same.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "reduce/cold.h"
+
+namespace tutti {
+
+// An output that is in no cache when it is written, time after time, is not used soon. Stored past the caches it is not read
+// from memory first, and drives nothing out: with both ends cold, 512 KiB are copied in two thirds of the time. But where it
+// would have been in a cache it takes twice as long or more, and once it is stored so it is in none the next time either,
+// whether or not it is used between. So it must have been stored to the caches and be gone `patience` times in a row; and
+// then there are trials, which grow rarer while they fail.
+//
+// Any thread may ask at any time; what threads that ask at once make of one entry is a matter of speed alone.
+class ColdOutputs {
+ public:
+  static constexpr uint64_t streamed_max = 32;  // between two trials
+  using Look = bool (*)(const void* memory, size_t bytes) noexcept;
+
+  explicit ColdOutputs(Look cold = in_no_cache, uint64_t patience = 4) : cold_(cold), patience_(patience) {}
+
+  // Whether what is about to be written at `output` should go past the caches. `cold`: whether it lies in none now.
+  bool past_caches(const void* output, bool cold) noexcept;
+  // Finds that out itself. Of cold_bytes_min bytes or more, which may be read.
+  bool past_caches(const void* output, size_t bytes) noexcept { return past_caches(output, cold_(output, bytes)); }
+
+ private:
+  // An entry: the output's address; how often in a row it was gone; how many of its stores go past the caches until the next
+  // one that is a trial, and that one. 0: none.
+  static constexpr uint64_t count_bits = 6, count_mask = (1u << count_bits) - 1;
+  static_assert(streamed_max < count_mask);
+  static uint64_t key(const void* output) noexcept {
+    return reinterpret_cast<uintptr_t>(output) >> count_bits << 2 * count_bits;
+  }
+
+  const Look cold_;
+  const uint64_t patience_;
+  std::array<std::atomic<uint64_t>, 256> entries_{};
+};
+
+inline bool ColdOutputs::past_caches(const void* output, bool cold) noexcept {
+  const uint64_t mine = key(output);
+  std::atomic<uint64_t>& place = entries_[mine * 0x9E3779B97F4A7C15u >> 56];  // outputs often lie at large powers of two
+  const uint64_t entry = place.load(std::memory_order_relaxed);
+  const bool known = (entry ^ mine) >> 2 * count_bits == 0;
+  if (!cold) {
+    if (known) place.store(0, std::memory_order_relaxed);
+    return false;
+  }
+  uint64_t gone = known ? entry >> count_bits & count_mask : 0;
+  uint64_t left = known ? entry & count_mask : 0;
+  if (left > 0) {
+    --left;
+  } else {
+    gone = std::min(gone + 1, count_mask);
+    if (gone >= patience_) left = std::min(uint64_t{4} << std::min(gone - patience_, uint64_t{5}), streamed_max);
+  }
+  place.store(mine | gone << count_bits | left, std::memory_order_relaxed);
+  return left > 0;
+}
+
+}  // namespace tutti

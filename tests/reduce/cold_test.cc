@@ -1,0 +1,73 @@
+// Whether memory lies in a cache, as loads tell.
+#include "reduce/cold.h"
+
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+namespace tutti {
+namespace {
+
+constexpr int looks = 500;
+
+#if defined(__x86_64__)
+int count_cold(const std::vector<char>& memory, bool (*prepare)(const std::vector<char>&)) {
+  int cold = 0;
+  for (int i = 0; i < looks; ++i) {
+    prepare(memory);
+    cold += in_no_cache(memory.data(), memory.size());
+  }
+  return cold;
+}
+
+bool take_out_of_caches(const std::vector<char>& memory) {
+  for (size_t at = 0; at < memory.size(); at += 64) _mm_clflush(&memory[at]);
+  _mm_mfence();
+  return true;
+}
+
+bool read_all(const std::vector<char>& memory) {
+  static volatile int sum;
+  int here = 0;
+  for (size_t at = 0; at < memory.size(); at += 64) here += memory[at];
+  sum = here;
+  return sum == here;
+}
+
+// Single looks may err: a core can be taken away between two loads, or a cache's lines by a neighbour.
+TEST(Cold, MostLooksTellMemoryInACacheFromSuchThatIsInNone) {
+  if (!can_tell_cold()) GTEST_SKIP() << "reading the time-stamp counter takes too long on this machine";
+  for (const size_t bytes : {cold_bytes_min, cold_bytes_min + 1, size_t{65536} + 77, size_t{1} << 18}) {
+    const std::vector<char> memory(bytes, 1);
+    EXPECT_LT(count_cold(memory, read_all), looks / 4) << bytes;
+    EXPECT_GT(count_cold(memory, take_out_of_caches), looks * 3 / 4) << bytes;
+  }
+}
+
+// Loads at one distance would be foreseen.
+TEST(Cold, AreasNextToEachOtherThatAreInNoCacheAreAllToldSo) {
+  if (!can_tell_cold()) GTEST_SKIP() << "reading the time-stamp counter takes too long on this machine";
+  constexpr size_t area = 65536, areas = 16;
+  const std::vector<char> memory(area * areas, 1);
+  int cold = 0;
+  for (int i = 0; i < looks / 10; ++i) {
+    take_out_of_caches(memory);
+    for (size_t k = 0; k < areas; ++k) cold += in_no_cache(&memory[k * area], area);
+  }
+  EXPECT_GT(cold, looks / 10 * int(areas) * 3 / 4);
+}
+#else
+TEST(Cold, IsToldOfNoMemoryWhereNoClockIsKnown) {
+  const std::vector<char> memory(cold_bytes_min, 1);
+  EXPECT_FALSE(can_tell_cold());
+  EXPECT_FALSE(in_no_cache(memory.data(), memory.size()));
+}
+#endif
+
+}  // namespace
+}  // namespace tutti
