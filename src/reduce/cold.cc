@@ -1,3 +1,4 @@
+// Looking at the caches by the time-stamp counter of x86.
 #include "reduce/cold.h"
 
 #include <algorithm>
