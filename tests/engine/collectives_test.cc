@@ -131,7 +131,7 @@ TEST(Collectives, AgreeWhereOutputsThatAreInNoCacheGoPastThem) {
   Random random(12);
   looks = 0;
   ColdOutputs cold_outputs(always_cold, 1);
-  int looking = 0;
+  int runs = 0, looking = 0;
   for (const Algorithm& algorithm : catalog()) {
     for (int n = 2; n <= (test::sanitized ? 3 : 5); ++n) {
       for (const bool in_place : {false, true}) {
@@ -146,10 +146,11 @@ TEST(Collectives, AgreeWhereOutputsThatAreInNoCacheGoPastThem) {
         const int before = looks;
         ASSERT_EQ(run_collective(c, plans), "");
         looking += looks > before;
+        ++runs;
       }
     }
   }
-  EXPECT_GT(looking, 100) << "of these runs stored something large that no other rank awaits";
+  EXPECT_GT(looking * 4, runs) << "so many stored something large that no other rank awaits";
 }
 
 TEST(Collectives, GiveTheSameBitsOnAllRanksWhereRoundingDependsOnTheOrder) {
