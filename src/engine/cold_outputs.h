@@ -21,14 +21,13 @@ namespace tutti {
 class ColdOutputs {
  public:
   static constexpr uint64_t streamed_max = 32;  // between two trials
-  using Look = bool (*)(const void* memory, size_t bytes) noexcept;
+  using Look = bool (*)(const void* memory, size_t bytes, bool surely) noexcept;
 
-  explicit ColdOutputs(Look cold = in_no_cache, uint64_t patience = 4) : cold_(cold), patience_(patience) {}
+  explicit ColdOutputs(Look in_none = in_no_cache, uint64_t patience = 4) : in_none_(in_none), patience_(patience) {}
 
-  // Whether what is about to be written at `output` should go past the caches. `cold`: whether it lies in none now.
-  bool past_caches(const void* output, bool cold) noexcept;
-  // Finds that out itself. Of cold_bytes_min bytes or more, which may be read.
-  bool past_caches(const void* output, size_t bytes) noexcept { return past_caches(output, cold_(output, bytes)); }
+  // Whether what is about to be written at `output` should go past the caches. Looks at it: cold_bytes_min bytes or more, which
+  // may be read. Who has found it gone often enough looks less closely.
+  bool past_caches(const void* output, size_t bytes) noexcept;
 
  private:
   // An entry: the output's address; how often in a row it was gone; how many of its stores go past the caches until the next
@@ -39,22 +38,22 @@ class ColdOutputs {
     return reinterpret_cast<uintptr_t>(output) >> count_bits << 2 * count_bits;
   }
 
-  const Look cold_;
+  const Look in_none_;
   const uint64_t patience_;
   std::array<std::atomic<uint64_t>, 256> entries_{};
 };
 
-inline bool ColdOutputs::past_caches(const void* output, bool cold) noexcept {
+inline bool ColdOutputs::past_caches(const void* output, size_t bytes) noexcept {
   const uint64_t mine = key(output);
   std::atomic<uint64_t>& place = entries_[mine * 0x9E3779B97F4A7C15u >> 56];  // outputs often lie at large powers of two
   const uint64_t entry = place.load(std::memory_order_relaxed);
   const bool known = (entry ^ mine) >> 2 * count_bits == 0;
-  if (!cold) {
+  uint64_t gone = known ? entry >> count_bits & count_mask : 0;
+  uint64_t left = known ? entry & count_mask : 0;
+  if (!in_none_(output, bytes, left == 0)) {
     if (known) place.store(0, std::memory_order_relaxed);
     return false;
   }
-  uint64_t gone = known ? entry >> count_bits & count_mask : 0;
-  uint64_t left = known ? entry & count_mask : 0;
   if (left > 0) {
     --left;
   } else {

@@ -124,7 +124,7 @@ TEST(Collectives, AgreeWhereOneMessageToSeveralRanksLiesOnce) {
 }
 
 int looks = 0;
-bool always_cold(const void*, size_t) noexcept { return ++looks % 3 != 0; }
+bool always_cold(const void*, size_t, bool) noexcept { return ++looks % 3 != 0; }
 
 TEST(Collectives, AgreeWhereOutputsThatAreInNoCacheGoPastThem) {
   PlanStore plans;
