@@ -220,7 +220,8 @@ class Engine::Run {
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
-    if (expect(from, fold, bytes) || !could_stream() || fold.n_to > 0 || from.stages() || !streams(write_at(fold.dst), bytes))
+    if (expect(from, fold, bytes) || !could_stream() || fold.n_to > 0 || from.stages() ||
+        !streams(write_at(fold.dst), bytes))
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);
@@ -303,17 +304,18 @@ class Engine::Run {
   // distances (reduce/copy.h, Endpoint::slot_store), and a copy does what is best: on Zen 5, between cores that are far
   // from each other, it is twice as fast as stores from a reduction's registers. So the result passes through its place
   // here; what is but copied to a place past the caches does not. here: the store to that place.
-  [[gnu::noinline]] void put_into_slot(const Fold& fold, const void** inputs, std::byte* result, size_t count, Store here) noexcept {
+  [[gnu::noinline]] void put_into_slot(const Fold& fold, const void** inputs, std::byte* result, size_t count,
+                                       Store here) noexcept {
     alignas(64) std::byte stage[put_block_bytes];
     std::byte* slot = first_slot(fold, count * work_.element_bytes);
     const Store how = first_slot_store(fold, count * work_.element_bytes);
     const size_t block = put_block_bytes / work_.element_bytes;
-    const bool made = fold.operands() > 1 || divisor(fold) > 0;
+    const bool copied = here == Store::streaming && fold.operands() == 1 && divisor(fold) == 0;
     for (size_t left = count; left > 0;) {
       const size_t part = std::min(block, left), bytes = part * work_.element_bytes;
-      std::byte* const at = here == Store::cached ? result : stage;
-      if (made || here == Store::cached) fold_all(fold, inputs, at, part, Store::cached);
-      const void* const from = made || here == Store::cached ? at : inputs[0];
+      std::byte* const made = here == Store::streaming ? stage : result;
+      if (!copied) fold_all(fold, inputs, made, part, Store::cached);
+      const void* const from = copied ? inputs[0] : made;
       copy_bytes(slot, from, bytes, how);
       if (here == Store::streaming) stream_bytes_on(result, from, bytes);
       for (uint32_t k = 0; k < fold.operands(); ++k) inputs[k] = static_cast<const std::byte*>(inputs[k]) + bytes;
@@ -609,7 +611,8 @@ class Engine::Run {
     return streams(target, bytes) ? Store::streaming : Store::cached;
   }
   Store store(const Fold& fold, const std::byte* target, size_t count) noexcept {
-    return could_stream() && fold.n_to == 0 && may_stream(fold) ? past_caches(target, count * work_.element_bytes) : Store::cached;
+    if (!could_stream() || fold.n_to > 0 || !may_stream(fold)) return Store::cached;
+    return past_caches(target, count * work_.element_bytes);
   }
 
   // Of each of a step's messages that are folded: those that are finished are inputs, of all their vectors.
