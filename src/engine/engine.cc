@@ -85,24 +85,19 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
 void Engine::begin_channel(Operation& operation, int i) const noexcept {
   Operation::Channel& channel = operation.channel_[size_t(i)];
   const Work& work = operation.work_;
+  const size_t bytes = work.bytes();
   channel.endpoints = endpoints_.data() + size_t(operation.first_channel_ + i) * size_t(size_);
   if (work.plan->shape.scratch > 0) {
     channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
-  choose_stores(work, channel);
+  channel.streams = bytes >= work.plan->streamed_bytes_min && work.input != work.output;
+  // What lies in a region may be in a peer's cache, which is no farther than memory to some.
+  const bool looks = bytes >= cold_bytes_min && !channel.streams && work.device == nullptr && work.output_region == nullptr;
+  channel.looks = looks ? cold_outputs_ : nullptr;
   channel.done = false;
   channel.lane = uint8_t(i);
-}
-
-// What lies in a region may be in a peer's cache, which is no farther than memory to some.
-void Engine::choose_stores(const Work& work, Operation::Channel& channel) const noexcept {
-  const size_t bytes = work.bytes();
-  channel.streams = bytes >= work.plan->streamed_bytes_min && work.input != work.output;
-  channel.looks = nullptr;
-  if (bytes < cold_bytes_min || channel.streams || work.device != nullptr || work.output_region != nullptr) return;
-  channel.looks = cold_outputs_;
 }
 
 // The channels of a v-form. A rank has as many tiles as its largest block needs, which may be more or fewer than others

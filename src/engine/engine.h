@@ -172,7 +172,6 @@ class Engine {
   class DeviceRun;
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
-  void choose_stores(const Work& work, Operation::Channel& channel) const noexcept;
   void share_out(Operation& operation) const noexcept;
   int size_;
   std::span<Endpoint* const> endpoints_;

@@ -2,6 +2,7 @@
 #include "reduce/cold.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #if defined(__x86_64__)
@@ -15,10 +16,6 @@ namespace {
 
 constexpr size_t lines = 4;
 
-// In ticks of the time-stamp counter: a last-level cache answers within 45 (a Zen 4) to 140 (large meshes), memory after 200
-// to 350. Who takes memory for a cache loses little (engine/cold_outputs.h).
-constexpr uint64_t ticks_max = 200;
-
 uint64_t ticks() noexcept {
   _mm_lfence();
   const uint64_t now = __rdtsc();
@@ -26,25 +23,46 @@ uint64_t ticks() noexcept {
   return now;
 }
 
-// Under some hypervisors the counter is not read by the processor itself, which takes thousands of its ticks.
-bool counts_fast() noexcept {
-  uint64_t least = ~uint64_t{0};
-  for (int i = 0; i < 16; ++i) {
-    const uint64_t start = ticks();
-    least = std::min(least, ticks() - start);
+// The one before it first: `at` counts on what that one loaded, which is made 0.
+size_t load(const unsigned char* first, size_t at) noexcept {
+  size_t loaded = 0;
+  asm volatile("movzbl (%1,%2), %k0\n\tand $0, %0" : "=r"(loaded) : "r"(first), "r"(at) : "memory", "cc");
+  return loaded;
+}
+
+// What a load took that came from memory; more than any took, where it cannot be told from one that came from a cache: on an
+// emulated processor, or where a hypervisor stands between this one and its time-stamp counter.
+uint64_t ticks_of_memory() noexcept {
+  constexpr size_t line_bytes = 64, times = 15;
+  alignas(line_bytes) const unsigned char memory[times * line_bytes] = {};
+  std::array<uint64_t, times> flushed, loaded_before;
+  for (size_t i = 0; i < times; ++i) {
+    const size_t at = i * line_bytes;
+    _mm_clflush(memory + at);
+    _mm_mfence();
+    for (uint64_t* const took : {&flushed[i], &loaded_before[i]}) {
+      const uint64_t start = ticks();
+      load(memory, at);
+      *took = ticks() - start;
+    }
   }
-  return least < ticks_max / 2;
+  std::nth_element(flushed.begin(), flushed.begin() + times / 2, flushed.end());
+  std::nth_element(loaded_before.begin(), loaded_before.begin() + times / 2, loaded_before.end());
+  const uint64_t median = flushed[times / 2];
+  return median >= 3 * loaded_before[times / 2] ? median : ~uint64_t{0};
+}
+
+// A load that takes longer has come from memory, which is never much faster than when it was measured, but often slower.
+uint64_t ticks_max() noexcept {
+  static const uint64_t most = ticks_of_memory() / 4 * 3;
+  return most;
 }
 
 }  // namespace
 
-bool can_tell_cold() noexcept {
-  static const bool fast = counts_fast();
-  return fast;
-}
+bool can_tell_cold() noexcept { return ticks_max() < ~uint64_t{0} / 2; }
 
 bool in_no_cache(const void* memory, size_t bytes, bool surely) noexcept {
-  if (!can_tell_cold()) return false;
   // One line of each part, at distances that no prefetcher learns, even where areas are looked at one after the other.
   const auto* const first = static_cast<const unsigned char*>(memory);
   const size_t part = bytes / lines;
@@ -54,18 +72,14 @@ bool in_no_cache(const void* memory, size_t bytes, bool surely) noexcept {
     mixed ^= mixed >> 32;
     return i * part + mixed % part;
   };
-  size_t loaded = 0;  // the next load waits for it
-  const auto load = [&](size_t at) {
-    asm volatile("movzbl (%1,%2), %k0\n\tand $0, %0" : "=r"(loaded) : "r"(first), "r"(at + loaded) : "memory", "cc");
-  };
   const size_t places[lines] = {place(0), place(1), place(2), place(3)};
-  const uint64_t start = ticks();
-  load(places[0]);
+  const uint64_t most = ticks_max(), start = ticks();
+  size_t loaded = load(first, places[0]);
   const uint64_t second = ticks();
-  if (second - start <= ticks_max) return false;
+  if (second - start <= most) return false;
   if (!surely) return true;
-  for (size_t i = 1; i < lines; ++i) load(places[i]);
-  return ticks() - second > (lines - 1) * ticks_max;
+  for (size_t i = 1; i < lines; ++i) loaded = load(first, places[i] + loaded);
+  return ticks() - second > (lines - 1) * most;
 }
 #else
 bool can_tell_cold() noexcept { return false; }

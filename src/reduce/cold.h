@@ -14,7 +14,7 @@ inline constexpr size_t cold_bytes_min = size_t{32} << 10;
 // afterwards. False where can_tell_cold() is.
 bool in_no_cache(const void* memory, size_t bytes, bool surely) noexcept;
 
-// Whether the processor has a clock that is fine and fast enough (known on x86).
+// Whether loads from memory can be told from others here: by a clock that is fine and fast enough (known on x86), and caches.
 bool can_tell_cold() noexcept;
 
 }  // namespace tutti
