@@ -65,7 +65,7 @@ class MeetingPlace {
 
   bool finished(TimeNs now) const {
     if (failure_) return now >= deadline_ || (int(told_.size()) >= size_ && size_ > 0 && guests_.empty());
-    return welcomed_ && linked_ == size_;
+    return welcomed_ && int(linked_.size()) == size_;
   }
 
   void wait() {
@@ -107,7 +107,7 @@ class MeetingPlace {
       admit(guest);
     } else if (frame.type == FrameType::linked && guest.member && !guest.finished) {
       guest.finished = true;
-      ++linked_;
+      linked_.insert(guest.member->rank);
     } else if (frame.type == FrameType::failure) {
       fail(decode_failure(frame.payload));
     }
@@ -154,9 +154,11 @@ class MeetingPlace {
 
   void lose(Guest& guest) {
     guest.socket.close();
-    if (!guest.member || guest.finished) return;
+    if (!guest.member) return;
     const auto entry = by_rank_.find(guest.member->rank);
     if (entry == by_rank_.end() || entry->second != &guest) return;
+    by_rank_.erase(entry);
+    if (guest.finished) return;
     fail({Code::remote_error, guest.member->rank,
           fmt::format("{} died while joining: its connection to the meeting place closed", guest.member->describe())});
   }
@@ -186,10 +188,8 @@ class MeetingPlace {
   void fail_late(TimeNs now) {
     if (failure_) return;
     std::vector<int> missing;
-    for (int rank = 0; rank < size_; ++rank) {
-      const auto entry = by_rank_.find(rank);
-      if (entry == by_rank_.end() || (welcomed_ && !entry->second->finished)) missing.push_back(rank);
-    }
+    for (int rank = 0; rank < size_; ++rank)
+      if (welcomed_ ? !linked_.contains(rank) : !by_rank_.contains(rank)) missing.push_back(rank);
     const double seconds = double(now - start_ns_) / double(ns_per_s);
     const std::string who = missing.empty() ? "all ranks" : fmt::format("{} of {}", rank_list(missing), size_);
     fail({Code::timeout, missing.size() == 1 ? missing.front() : -1,
@@ -203,9 +203,9 @@ class MeetingPlace {
   TimeNs deadline_;  // of joining; after a failure, of lingering
   const TimeNs linger_ns_;
   std::list<Guest> guests_;
-  std::map<int, Guest*> by_rank_;
-  int size_ = 0;  // 0: nobody has reported
-  int linked_ = 0;
+  std::map<int, Guest*> by_rank_;  // of those whose connections are open
+  int size_ = 0;                   // 0: nobody has reported
+  std::set<int> linked_;
   std::set<int> told_;  // ranks that know of the failure: two callers may be one rank
   bool welcomed_ = false;
   std::optional<Failure> failure_;

@@ -40,6 +40,13 @@ bool allow_allocations() noexcept {
 }  // namespace tutti
 
 void* operator new(std::size_t bytes) { return tutti::allocate(bytes, 1); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return ::operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) { return tutti::allocate(bytes, std::size_t(alignment)); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 
 #include "communicator/ranks.h"
+#include "sanitizer.h"
 
 namespace {
 
@@ -65,6 +66,13 @@ void* operator new(size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return ::operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
@@ -83,6 +91,7 @@ namespace tutti {
 namespace {
 
 TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothing) {
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer makes system calls of its own";
   ::setenv("TUTTI_SPIN_US", "10000000", 1);  // a rank that waits for a late one spins, however late
   test::RanksOptions options;
   options.transport = "shm";
@@ -153,6 +162,7 @@ TEST(DataPath, RanksThatShareCoresYieldOnceForEachTurnOfTheOthers) {
 
 // The counters count: a test of the test.
 TEST(DataPath, TheCountersSeeAnAllocationALockAndASystemCall) {
+  if (test::sanitized) GTEST_SKIP() << "a sanitizer makes system calls of its own";
   std::thread([] {
     std::mutex mutex;
     trap_system_calls();

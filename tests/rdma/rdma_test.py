@@ -74,14 +74,20 @@ class Section:
         if part is None:
             return "it did not end"
         if int(part[2]) != self.exit_code:
-            return f"it ended with {part[2]}, not {self.exit_code}:\n{part[1][-3000:]}"
+            return f"it ended with {part[2]}, not {self.exit_code}:\n{self.excerpt(part[1])}"
         for pattern in self.wanted:
             if not re.search(pattern, part[1]):
-                return f"/{pattern}/ does not stand in:\n{part[1][-3000:]}"
+                return f"/{pattern}/ does not stand in:\n{self.excerpt(part[1])}"
         for pattern in self.unwanted:
             if re.search(pattern, part[1]):
-                return f"/{pattern}/ stands in:\n{part[1][-3000:]}"
+                return f"/{pattern}/ stands in:\n{self.excerpt(part[1])}"
         return None
+
+    @staticmethod
+    def excerpt(text):
+        """What failed with what it tells, which may be far from the end, and the end."""
+        failures = re.findall(r"^.*FAILED.*\n(?: +.*\n)*", text[:-3000], re.M)
+        return "".join(failures)[:6000] + ("…\n" if failures else "") + text[-3000:]
 
 
 class Counters(Section):

@@ -23,9 +23,9 @@ for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_DFL)
 
 
-def run(*arguments, timeout=30, **more):
+def run(*arguments, timeout=30, variables={}, **more):
     return subprocess.run([TUTTI_RUN, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
-                          env={**os.environ, MARK: "1"}, **more)
+                          env={**os.environ, MARK: "1", **variables}, **more)
 
 
 def start(*arguments, **more):
@@ -225,8 +225,9 @@ class Failure(LauncherTest):
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
         if pattern.startswith(("|", "/")) or hard == 0:
             self.skipTest(f"core files do not go to the working directory here (core_pattern {pattern.strip()})")
+        options = os.environ.get("ASAN_OPTIONS", "") + ":disable_coredump=0"  # a sanitized tutti-run forbids them otherwise
         with tempfile.TemporaryDirectory() as folder:
-            got = run("-n", 1, "sh", "-c", "kill -ABRT $$", cwd=folder,
+            got = run("-n", 1, "sh", "-c", "kill -ABRT $$", cwd=folder, variables={"ASAN_OPTIONS": options},
                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, hard)))
         self.assertEqual(got.returncode, 128 + 6)
         self.assertEqual(got.stderr, "tutti-run: rank 0 failed first: killed by SIGABRT (Aborted), core dumped\n")

@@ -316,7 +316,12 @@ class SimulatedOutbox final : public Outbox {
     const auto is_read = [&](const Shared& message) {
       return std::all_of(message.peers.begin(), message.peers.end(), [&](uint32_t peer) { return has_read(message, peer); });
     };
-    while (!under_way_.empty() && is_read(under_way_.front())) under_way_.pop_front();
+    for (; !under_way_.empty() && is_read(under_way_.front()); under_way_.pop_front()) {
+      if (network_.options_.mistake == SimulatedMistake::none) continue;
+      // Who looks at it still, by a planted mistake, sees other bytes, as in memory that is used again.
+      std::vector<std::byte>& memory = overwritten_.emplace_back(std::move(under_way_.front().memory));
+      std::fill(memory.begin(), memory.end(), std::byte{0xa5});
+    }
   }
   Place wait_for(uint32_t peer) {
     const auto found = std::find(peers_.begin(), peers_.end(), peer);
@@ -330,6 +335,7 @@ class SimulatedOutbox final : public Outbox {
   const int rank_;
   std::vector<SimulatedEndpoint*> endpoints_;
   std::deque<Shared> under_way_;
+  std::vector<std::vector<std::byte>> overwritten_;
   Shared next_;
   std::span<const uint32_t> peers_;
 };
