@@ -95,6 +95,7 @@ Code Communicator::finish(Operation& operation, Status status) noexcept {
   if (recorder_->tracing()) [[unlikely]]
     return status == Status::done ? Code::success : wait_for(operation, timeout_ns_);
   if (patience_.spin_ns > 0) {
+    if (status == Status::again) engine_->fetch_ahead(operation);
     while (status == Status::again && engine_->watch(operation).wait()) status = engine_->progress(operation);
   } else if (!shares_core_with_.empty()) {
     status = take_turns(operation, status);

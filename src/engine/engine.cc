@@ -222,6 +222,20 @@ Watch Engine::watch(const Operation& operation) const noexcept {
   return channel.endpoints[plan.peers[fold.peers + channel.next_in]]->watch();
 }
 
+void Engine::fetch_ahead(Operation& operation) const noexcept {
+  constexpr size_t bytes_min = 4096, lines_between_looks = 8, line_bytes = 64;
+  const Work& work = operation.work_;
+  if (work.count * work.element_bytes < bytes_min || !operation.alone_ || operation.exchange_) return;
+  const Watch awaited = watch(operation);
+  if (awaited.word == nullptr) return;
+  const std::span<const std::byte> next = Run<false>(work, operation.channel_[0]).next_written();
+  // What is larger may be written past the caches, which is decided by whether it lies in them.
+  if (next.size() >= cold_bytes_min) return;
+  for (size_t at = 0; at < next.size() && !awaited.arrived();)
+    for (size_t line = 0; line < lines_between_looks && at < next.size(); ++line, at += line_bytes)
+      __builtin_prefetch(next.data() + at, 1);
+}
+
 // All words are looked at without a branch between, so that their lines come at once and not one after the other.
 Awaited Engine::awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept {
   const Operation::Channel& channel = operation.channel_[0];

@@ -160,6 +160,10 @@ class Engine {
   // whichever was looked at last.
   Watch watch(const Operation& operation) const noexcept;
 
+  // While progress() says again: brings memory that the awaited message will be written to, if it is of a middling size, into
+  // the caches until the message arrives. Who waits has nothing better to do, and buffers of a program are seldom there.
+  void fetch_ahead(Operation& operation) const noexcept;
+
   // While progress() says again: whether messages have yet to come from ranks that `marked` has (1; 0: not; one entry a
   // rank), and from others. Known of plans whose sends come first, where ranks whose message has come have done all
   // that this operation needs of them but to receive; of other operations it says both.

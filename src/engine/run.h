@@ -124,6 +124,13 @@ class Engine::Run {
     return Status::done;
   }
 
+  // Memory that the current step will write to, if it is in one piece.
+  std::span<const std::byte> next_written() const noexcept {
+    const Fold& fold = plan_.steps[channel_.step];
+    if (fold.dst.count == 0 || channel_.apart) return {};
+    return {write_at(fold.dst), step_elements(fold) * work_.element_bytes};
+  }
+
   void begin_step() noexcept {
     channel_.next_in = 0;
     channel_.next_out = 0;
