@@ -9,6 +9,9 @@
 namespace tutti {
 namespace {
 
+// Less memory is fetched as fast as it is written.
+constexpr size_t fetched_bytes_min = 4096;
+
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Room for one chunk of scratch. Chunks are rounded up to 64 bytes, and never larger than a message.
@@ -56,6 +59,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
   operation.exchange_ = false;
+  operation.fetches_ = false;
   operation.alone_ = channels == 1 && work.layout == nullptr && work.device == nullptr;
   if (work.layout != nullptr) return share_out(operation);
   // A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more
@@ -79,6 +83,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.exchange_ =
       small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
       is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < outbox_bytes_min);
+  operation.fetches_ = operation.alone_ && !operation.exchange_ && work.bytes() >= fetched_bytes_min;
 }
 
 // What a channel has beside its share.
@@ -222,13 +227,11 @@ Watch Engine::watch(const Operation& operation) const noexcept {
   return channel.endpoints[plan.peers[fold.peers + channel.next_in]]->watch();
 }
 
-void Engine::fetch_ahead(Operation& operation) const noexcept {
-  constexpr size_t bytes_min = 4096, lines_between_looks = 8, line_bytes = 64;
-  const Work& work = operation.work_;
-  if (work.count * work.element_bytes < bytes_min || !operation.alone_ || operation.exchange_) return;
+void Engine::fetch_next(Operation& operation) const noexcept {
+  constexpr size_t lines_between_looks = 8, line_bytes = 64;
   const Watch awaited = watch(operation);
   if (awaited.word == nullptr) return;
-  const std::span<const std::byte> next = Run<false>(work, operation.channel_[0]).next_written();
+  const std::span<const std::byte> next = Run<false>(operation.work_, operation.channel_[0]).next_written();
   // What is larger may be written past the caches, which is decided by whether it lies in them.
   if (next.size() >= cold_bytes_min) return;
   for (size_t at = 0; at < next.size() && !awaited.arrived();)

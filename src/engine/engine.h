@@ -120,6 +120,7 @@ class Operation {
   int channels_done_ = 0;
   bool exchange_ = false;       // one tile of an exchange, as is_exchange() says
   bool alone_ = false;          // one channel, no v-form, no device: what most operations are
+  bool fetches_ = false;        // as fetch_ahead() does
   int blocked_ = 0;             // the last channel that failed or had to wait
   std::array<Channel, channels_max> channel_;  // only the first channels_ are ever initialised
 };
@@ -162,7 +163,9 @@ class Engine {
 
   // While progress() says again: brings memory that the awaited message will be written to, if it is of a middling size, into
   // the caches until the message arrives. Who waits has nothing better to do, and buffers of a program are seldom there.
-  void fetch_ahead(Operation& operation) const noexcept;
+  void fetch_ahead(Operation& operation) const noexcept {
+    if (operation.fetches_) fetch_next(operation);
+  }
 
   // While progress() says again: whether messages have yet to come from ranks that `marked` has (1; 0: not; one entry a
   // rank), and from others. Known of plans whose sends come first, where ranks whose message has come have done all
@@ -176,6 +179,7 @@ class Engine {
   class DeviceRun;
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
+  void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;
   int size_;
   std::span<Endpoint* const> endpoints_;
