@@ -14,13 +14,6 @@ void* operator new(size_t bytes) {
   if (void* place = std::malloc(bytes)) return place;
   throw std::bad_alloc();
 }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  try {
-    return ::operator new(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
 void* operator new(size_t bytes, std::align_val_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   const size_t unit = size_t(alignment);
