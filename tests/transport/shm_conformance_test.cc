@@ -19,7 +19,7 @@ TransportCase shm_case(const std::string& name, size_t slot_bytes, int slots, ui
     options.channels = channels;
     options.slot_bytes = slot_bytes;
     options.slots = slots;
-    options.membarrier = options.one_process = !plain;
+    options.membarrier = options.one_process = options.trades = !plain;
     return connected(ranks, options);
   };
   return {.name = name, .make = make, .handshakes = handshakes, .watched = true};

@@ -61,16 +61,21 @@ struct Hello {
   std::array<char, 40> boot_id{};
   uint64_t own_cache_bytes = 0, last_cache_bytes = 0;
   std::array<uint64_t, 16> cores{};  // that it may run on, a bit each; none where there are too many to say
+  uint64_t traded_places = 0;
 };
-static_assert(sizeof(Hello) == 232);
+static_assert(sizeof(Hello) == 240);
 
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
-// FIFOs of all channels and, from a page's start, their bulk areas; last the owner's outboxes, one for each channel.
+// FIFOs of all channels and, from a page's start, their bulk areas, each with its places that change hands; last the owner's
+// outboxes, one for each channel.
 struct InboxLayout {
   size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, outbox_lap_bytes, spread_bytes;
+  uint32_t traded_places;
 
   size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
-  size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * slots * slot_bytes); }
+  size_t bulk_bytes() const { return slots * slot_bytes; }
+  size_t large_bytes() const { return bulk_bytes() + traded_places * slot_bytes; }
+  size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * large_bytes()); }
   size_t part_at(size_t member) const { return whole_pages(header_bytes) + member * part_bytes(); }
   size_t outboxes_at(size_t members) const { return part_at(members); }
   size_t outboxes_bytes() const { return channels * outbox_bytes; }
@@ -79,7 +84,7 @@ struct InboxLayout {
     return reinterpret_cast<ShmFifo*>(part + channel * ShmFifo::bytes(lines));
   }
   std::byte* bulk(std::byte* part, size_t channel) const {
-    return part + fifos_bytes() + channel * slots * slot_bytes;
+    return part + fifos_bytes() + channel * large_bytes();
   }
 };
 
@@ -188,9 +193,10 @@ class ShmTransport final : public Transport {
     link.peer_doorbell = mapped.doorbell.get();
     link.lines = uint32_t(layout.lines);
     link.message_bytes_max = layout.slot_bytes;
-    link.bulk_bytes = layout.slots * layout.slot_bytes;
+    link.bulk_bytes = layout.bulk_bytes();
     link.bulk_lap_bytes = layout.lap_bytes;
     link.lap_messages_min = layout.members > 2 ? lap_messages_of_many : lap_messages_of_pair;
+    link.traded_places = layout.traded_places;
     link.locked = locked_;
     for (size_t channel = 0; channel < layout.channels; ++channel) {
       link.out = layout.fifo(mapped.part.at(0), channel);
@@ -285,6 +291,7 @@ class Builder {
     hello.slot_bytes = options_.slot_bytes;
     hello.own_cache_bytes = options_.own_cache_bytes;
     hello.last_cache_bytes = options_.last_cache_bytes;
+    hello.traded_places = options_.trades ? shm_traded_places : 0;
     hello.token = listener_.token;
     hello.pid = uint32_t(::getpid());
     hello.process = process_number();
@@ -294,7 +301,8 @@ class Builder {
   // From what all ranks said, so all find the same.
   void agree_on_layout() {
     size_t members_max = 0;
-    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0, 0, 0, ~size_t{0}};
+    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0, 0, 0, ~size_t{0},
+               shm_traded_places};
     const Hello& mine = hellos_[size_t(bootstrap_.rank())];
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       const Hello& theirs = hellos_[size_t(rank)];
@@ -305,6 +313,7 @@ class Builder {
                                 bootstrap_.describe(rank), theirs.channels));
       layout_.slots = std::min(layout_.slots, size_t(theirs.slots));
       layout_.slot_bytes = std::min(layout_.slot_bytes, size_t(theirs.slot_bytes));
+      layout_.traded_places = std::min(layout_.traded_places, uint32_t(theirs.traded_places));
       locked_ = locked_ || theirs.membarrier == 0;
       members_max = std::max(members_max, size_t(std::count_if(hellos_.begin(), hellos_.end(), [&](const Hello& h) {
         return h.boot_id == theirs.boot_id;
@@ -313,8 +322,9 @@ class Builder {
     }
     layout_.members = members_max;
     const size_t fifos = members_max * (members_max - 1) * layout_.channels;
-    const auto too_much = [&] { return fifos * layout_.slots * layout_.slot_bytes > shm_host_bytes_max; };
+    const auto too_much = [&] { return fifos * layout_.large_bytes() > shm_host_bytes_max; };
     if (too_much()) layout_.slots = shm_slots_min;
+    if (too_much()) layout_.traded_places = std::min(layout_.traded_places, 1u);
     layout_.lines = members_max > few_members_max ? few_lines : many_lines;
     while (too_much() && layout_.slot_bytes / 2 >= slot_bytes_floor)
       layout_.slot_bytes = layout_.slot_bytes / 2 / shm_slot_bytes_min * shm_slot_bytes_min;

@@ -24,6 +24,7 @@ struct ShmOptions {
   TimeNs timeout_ns = 300 * ns_per_s;  // of the connecting
   bool membarrier = true;          // false: as on a kernel without it; publishing costs a locked instruction then
   bool lends = true;               // false: what is lent by this rank is copied
+  bool trades = true;              // false: no place changes hands (see shm_trade.h)
   bool one_process = true;         // false: ranks of one process lend to each other as those of different ones do
   Doorbell* doorbell = nullptr;    // outlives the transport; null: it has one of its own
 };
@@ -32,7 +33,7 @@ inline constexpr int shm_slots_min = 3, shm_slots_max = 64;
 inline constexpr size_t shm_slot_bytes_min = 4096;
 inline constexpr size_t shm_slot_bytes_max = size_t{1} << 29;
 // Shared memory of all ranks of one host together, if every FIFO is used. Where many ranks share a host, FIFOs get three
-// slots, and then smaller ones (down to 16 KiB), to keep to it. Outboxes are small beside them, and not counted. Memory that
+// slots and one place that changes hands, and then smaller ones (down to 16 KiB), to keep to it. Outboxes are small beside them, and not counted. Memory that
 // no message has touched costs nothing.
 inline constexpr size_t shm_host_bytes_max = size_t{1} << 30;
 

@@ -49,8 +49,10 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       out_bulk_(link.out_bulk),
       in_bulk_(link.in_bulk),
       message_bytes_max_(link.message_bytes_max),
+      bulk_bytes_(link.bulk_bytes),
       bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
-      writes_(link.bulk_bytes),
+      trade_(link.out_bulk + link.bulk_bytes, link.in_bulk + link.bulk_bytes, link.message_bytes_max, link.traded_places),
+      writes_(link.bulk_bytes + 2 * link.traded_places * link.message_bytes_max),
       peer_outbox_(link.peer_outbox),
       outbox_(link.outbox),
       peer_(link.peer),
@@ -145,6 +147,8 @@ std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
 
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
+  if (reserved_ == ShmBulk::npos && trade_.owns_any()) reserved_ = bulk_bytes_ + trade_.take();
+  if (reserved_ != ShmBulk::npos && reserved_ >= bulk_bytes_) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
   while (reserved_ == ShmBulk::npos) {
     bulk_.give_back(consumed(), sent_);
     reserved_ = bulk_.place(bytes);
@@ -157,7 +161,7 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
   ShmLine& line = out_line();
   if (bytes > shm_inline_bytes_max) {
     const uint64_t at = std::exchange(reserved_, ShmBulk::npos);
-    bulk_.take(at, bytes, sent_ + 1);
+    if (at < bulk_bytes_) bulk_.take(at, bytes, sent_ + 1);
     std::memcpy(line.payload, &at, sizeof at);
   }
   publish(line, bytes, signature);
@@ -199,12 +203,19 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 }
 
 Status ShmEndpoint::release() noexcept {
-  if (borrowed_ != nullptr) [[unlikely]] {
-    if (release_borrowed() != Status::done) return Status::failed;
+  if (at_release_ != AtRelease::nothing) [[unlikely]] {
+    if (release_as_it_lies() != Status::done) return Status::failed;
   }
   ++received_;
   in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
   if (look_after_store(in_->starved) != 0) [[unlikely]] wake_peer();
+  return Status::done;
+}
+
+[[gnu::noinline]] Status ShmEndpoint::release_as_it_lies() noexcept {
+  const AtRelease what = std::exchange(at_release_, AtRelease::nothing);
+  if (what == AtRelease::returns_lent) return release_borrowed();
+  trade_.give(traded_);
   return Status::done;
 }
 
@@ -268,7 +279,9 @@ bool ShmEndpoint::borrow(const ShmLine& line, size_t bytes) noexcept {
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
   borrowed_ = same_process_ ? place.address : borrower_->find(peer_, place, bytes);
-  return borrowed_ != nullptr;
+  if (borrowed_ == nullptr) return false;
+  at_release_ = AtRelease::returns_lent;
+  return true;
 }
 
 inline void ShmEndpoint::publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept {

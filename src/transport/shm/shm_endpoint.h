@@ -1,8 +1,8 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
 // A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one
-// line read. A larger one lies in the bulk area, in the sender's outbox where several peers are sent the same, or in
-// the sender's own memory, and its line tells where. There are many lines, so that a sender of small messages gets
+// line read. A larger one lies in the bulk area, in a place behind it that changes hands, in the sender's outbox where
+// several peers are sent the same, or in the sender's own memory, and its line tells where. There are many lines, so that a sender of small messages gets
 // far ahead before it must wait for a receiver that is not running. Every line has one writer. A sender's claim to
 // lines and bulk (its credit) comes back with the messages of the other direction, so that an exchange never reads
 // the receiver's credit line.
@@ -18,6 +18,7 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
+#include "transport/shm/shm_trade.h"
 #include "transport/shm/shm_writes.h"
 #include "transport/transport.h"
 
@@ -42,7 +43,9 @@ struct alignas(64) ShmLine {
   uint64_t signature;
   uint32_t consumed;  // messages of the other direction that this line's sender had consumed
   uint32_t unused;
-  std::byte payload[shm_inline_bytes_max];  // the message, where it is that small; else a uint64_t: where it lies
+  // The message, where it is that small; else a uint64_t: where it lies in bulk, or beyond bulk_bytes the number of a place
+  // that changes hands.
+  std::byte payload[shm_inline_bytes_max];
 };
 static_assert(sizeof(ShmLine) == 64 && std::is_trivially_destructible_v<ShmLine>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
@@ -74,7 +77,7 @@ struct ShmInboxHeader {
 // What an endpoint works on; all of it outlives it.
 struct ShmLink {
   ShmFifo* out = nullptr;           // in the peer's inbox
-  std::byte* out_bulk = nullptr;    // bulk_bytes
+  std::byte* out_bulk = nullptr;    // bulk_bytes, and behind them places that change hands
   ShmFifo* in = nullptr;            // in this rank's inbox
   std::byte* in_bulk = nullptr;
   std::atomic<uint32_t>* peer_sleeping = nullptr;
@@ -84,6 +87,7 @@ struct ShmLink {
   size_t bulk_bytes = 3 * 4096;     // three of the largest messages at least, so that two can be under way
   size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do,
   size_t lap_messages_min = 4;      // yet room for so many messages
+  uint32_t traded_places = 0;       // of message_bytes_max each, behind the bulk area of either direction
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
   int peer = -1;
   bool same_process = false;        // the peer's addresses are this rank's too
@@ -143,6 +147,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
+  Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
   bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
@@ -158,11 +163,15 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
   // Of a message that is not inline.
-  const std::byte* in_bulk(const ShmLine& line) const noexcept {
+  const std::byte* in_bulk(const ShmLine& line) noexcept {
     if ((line.bytes & shm_lent_bit) != 0) return borrowed_;
     uint64_t at;
     std::memcpy(&at, line.payload, sizeof at);
-    return ((line.bytes & shm_outbox_bit) != 0 ? peer_outbox_.data() : in_bulk_) + at;
+    if ((line.bytes & shm_outbox_bit) != 0) return peer_outbox_.data() + at;
+    if (at < bulk_bytes_) return in_bulk_ + at;
+    at_release_ = AtRelease::takes_place;
+    traded_ = trade_.here(uint32_t(at - bulk_bytes_));
+    return trade_.at(traded_);
   }
 
   // The first two lines of this object are all that a small message touches here.
@@ -176,19 +185,24 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmFifo* in_;
   int peer_doorbell_;
   bool locked_;
+  // What the release of the message that is viewed does beyond counting it.
+  enum class AtRelease : uint8_t { nothing, takes_place, returns_lent };
+  AtRelease at_release_ = AtRelease::nothing;
   bool failed_ = false;
   bool starved_ = false;       // when last looked for, there was no credit,
   bool told_starved_ = false;  // which the peer has been told
   ShmFifo* out_;
   std::byte* out_bulk_;
   std::byte* in_bulk_;
-  size_t message_bytes_max_;
+  size_t message_bytes_max_, bulk_bytes_;
   ShmBulk bulk_;
+  ShmTrade trade_;
   ShmWrites writes_;
-  size_t reserved_ = ShmBulk::npos;      // where in bulk
+  size_t reserved_ = ShmBulk::npos;      // where in bulk, or beyond it a place that changes hands
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one
   const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent
+  uint32_t traded_ = 0;                  // or in which place, if that changes hands
   std::span<const std::byte> peer_outbox_;
   Outbox* outbox_;
   int peer_;

@@ -1,0 +1,181 @@
+// Places that change hands: one owner at a time, the place that was read last is written next, and nobody waits for one.
+#include "transport/shm/shm_trade.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "transport/fake_bootstrap.h"
+#include "transport/shm/shm.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t message_max = 16 * 1024;
+
+class ShmTradeTest : public testing::Test {
+ protected:
+  ShmTradeTest() : bootstraps_(fake_bootstraps(2)) {
+    transports_ = on_each_rank(bootstraps_, [&](int rank) {
+      ShmOptions options;
+      options.slot_bytes = message_max;
+      return make_shm(*bootstraps_[size_t(rank)], options);
+    });
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      Mapped mapped;
+      if (std::sscanf(line.c_str(), "%zx-%zx %*s %zx %*s %zu", &mapped.begin, &mapped.end, &mapped.offset, &mapped.file) == 4)
+        mapped_.push_back(mapped);
+    }
+  }
+
+  Endpoint& at(int rank) { return *transports_[size_t(rank)]->endpoint(1 - rank, 0); }
+
+  // One place has two addresses, one on either side: the file, and where in it, tell which it is.
+  size_t place_of(const std::byte* address) const {
+    const auto at = uintptr_t(address);
+    for (const Mapped& mapped : mapped_)
+      if (at >= mapped.begin && at < mapped.end) return mapped.file << 40 | (mapped.offset + at - mapped.begin);
+    return 0;
+  }
+
+  size_t send(int rank, std::byte value, size_t bytes = 4096) {
+    std::byte* const place = at(rank).reserve(bytes);
+    if (place == nullptr) return 0;
+    std::memset(place, int(value), bytes);
+    at(rank).commit(bytes, 1);
+    return place_of(place);
+  }
+
+  size_t receive(int rank, std::byte value, size_t bytes = 4096) {
+    const std::byte* place = nullptr;
+    EXPECT_EQ(at(rank).view(bytes, 1, place), Status::done);
+    if (place == nullptr) return 0;
+    for (size_t i = 0; i < bytes; ++i)
+      if (place[i] != value) ADD_FAILURE() << "byte " << i << " is " << int(place[i]) << ", not " << int(value), i = bytes;
+    EXPECT_EQ(at(rank).release(), Status::done);
+    return place_of(place);
+  }
+
+  decltype(fake_bootstraps(1)) bootstraps_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  struct Mapped {
+    uintptr_t begin = 0, end = 0;
+    size_t offset = 0, file = 0;
+  };
+  std::vector<Mapped> mapped_;
+};
+
+TEST_F(ShmTradeTest, WhoHasReadAMessageWritesItsNextOneThere) {
+  size_t read[2] = {};
+  std::set<size_t> places;
+  for (int call = 0; call < 20; ++call) {
+    const std::byte value = std::byte(call);
+    const size_t sent[2] = {send(0, value), send(1, value)};
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(call == 0 || sent[rank] == read[rank]) << "call " << call << ", rank " << rank;
+      places.insert(sent[rank]);
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      read[rank] = receive(rank, value);
+      EXPECT_EQ(read[rank], sent[1 - rank]);
+    }
+  }
+  EXPECT_EQ(places.size(), 2u) << "one place each way is all that such an exchange touches";
+}
+
+// The second half of an all_reduce: the result of what is being read goes out before it is let go.
+TEST_F(ShmTradeTest, ACallOfTwoMessagesTouchesFourPlaces) {
+  std::set<size_t> places;
+  for (int call = 0; call < 20; ++call) {
+    const std::byte value = std::byte(call);
+    for (int rank = 0; rank < 2; ++rank) places.insert(send(rank, value));
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::byte* message = nullptr;
+      ASSERT_EQ(at(rank).view(4096, 1, message), Status::done);
+      const size_t seen = place_of(message), sent = send(rank, std::byte(call + 1));
+      places.insert(sent);
+      EXPECT_NE(sent, seen) << "what is viewed may not be written";
+      EXPECT_EQ(message[4095], value);
+      ASSERT_EQ(at(rank).release(), Status::done);
+    }
+    for (int rank = 0; rank < 2; ++rank) receive(rank, std::byte(call + 1));
+  }
+  EXPECT_EQ(places.size(), 4u);
+}
+
+// Places that went to a peer which sends nothing are missed by nobody, and come back with what it sends later.
+TEST_F(ShmTradeTest, WhoOwnsNoPlaceSendsAsEver) {
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_NE(send(0, std::byte(i)), 0u);
+    receive(1, std::byte(i));
+  }
+  std::set<size_t> back;
+  for (int i = 0; i < int(2 * shm_traded_places); ++i) {
+    back.insert(send(1, std::byte(i)));
+    receive(0, std::byte(i));
+  }
+  EXPECT_EQ(back.size(), 2 * shm_traded_places);
+  for (int i = 0; i < int(2 * shm_traded_places); ++i) {
+    EXPECT_EQ(back.count(send(0, std::byte(i))), 1u);
+    receive(1, std::byte(i));
+  }
+}
+
+// Messages of all sizes in any order of sending and receiving: none is overwritten before it was read.
+TEST_F(ShmTradeTest, NothingIsOverwrittenBeforeItWasRead) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  struct Message {
+    std::byte value;
+    size_t bytes;
+  };
+  std::deque<Message> under_way[2];  // to rank
+  for (int i = 0; i < 20'000; ++i) {
+    const int rank = int(random() % 2);
+    if (random() % 2 == 0) {
+      const Message message{std::byte(random()), 1 + random() % (random() % 2 == 0 ? 64 : message_max)};
+      if (send(rank, message.value, message.bytes) != 0) under_way[1 - rank].push_back(message);
+    } else if (!under_way[rank].empty()) {
+      receive(rank, under_way[rank].front().value, under_way[rank].front().bytes);
+      under_way[rank].pop_front();
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+// One rank that wants none is enough: all are of one mind.
+TEST(ShmTradeOptions, OneRankThatTradesNothing) {
+  const auto bootstraps = fake_bootstraps(2);
+  const auto transports = on_each_rank(bootstraps, [&](int rank) {
+    ShmOptions options;
+    options.trades = rank == 0;
+    return make_shm(*bootstraps[size_t(rank)], options);
+  });
+  Endpoint &a = *transports[0]->endpoint(1, 0), &b = *transports[1]->endpoint(0, 0);
+  std::vector<std::byte> message(4096), received(message.size());
+  for (int i = 0; i < 100; ++i) {
+    std::fill(message.begin(), message.end(), std::byte(i));
+    for (auto [from, to] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+      size_t done = 0;
+      ASSERT_EQ(from->send(message.data(), message.size(), 1, done), Status::done);
+      done = 0;
+      ASSERT_EQ(to->recv(received.data(), received.size(), 1, done), Status::done);
+      ASSERT_EQ(received, message);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti
