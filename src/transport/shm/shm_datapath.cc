@@ -52,7 +52,7 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       bulk_bytes_(link.bulk_bytes),
       bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
       trade_(link.out_bulk + link.bulk_bytes, link.in_bulk + link.bulk_bytes, link.message_bytes_max, link.traded_places),
-      writes_(link.bulk_bytes + 2 * link.traded_places * link.message_bytes_max),
+      writes_(link.bulk_bytes),
       peer_outbox_(link.peer_outbox),
       outbox_(link.outbox),
       peer_(link.peer),
@@ -76,6 +76,7 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
+  else if (reserved_is_traded()) copy_memory(place, data, bytes);
   else writes_.write(place, data, bytes);
   commit(bytes, signature);
   bytes_done = bytes;
@@ -148,7 +149,7 @@ std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
   if (reserved_ == ShmBulk::npos && trade_.owns_any()) reserved_ = bulk_bytes_ + trade_.take();
-  if (reserved_ != ShmBulk::npos && reserved_ >= bulk_bytes_) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
+  if (reserved_is_traded()) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
   while (reserved_ == ShmBulk::npos) {
     bulk_.give_back(consumed(), sent_);
     reserved_ = bulk_.place(bytes);

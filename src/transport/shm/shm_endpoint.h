@@ -111,8 +111,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Outbox* outbox() noexcept override { return outbox_; }
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
-  Store slot_store(size_t bytes) const noexcept override { return writes_.store(bytes); }
-  bool learns_from_next() noexcept override { return writes_.learns_from_next(); }
+  Store slot_store(size_t bytes) const noexcept override {
+    return reserved_is_traded() ? Store::cached : writes_.store(bytes);
+  }
+  bool learns_from_next() noexcept override { return !trade_.owns_any() && writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
@@ -141,6 +143,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void after_sleep() noexcept;
 
  private:
+  // Whose lines are here, as far as any are.
+  bool reserved_is_traded() const noexcept { return reserved_ >= bulk_bytes_ && reserved_ != ShmBulk::npos; }
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
   std::byte* bulk_place(size_t bytes) noexcept;
