@@ -304,7 +304,9 @@ class Engine::Run {
     if (bytes <= put_block_bytes || lends_from(fold) != nullptr) return false;
     if (fold.n_to > 1) return reserve_shared(fold, bytes) == Sharing::ready;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
-    return !receiver.stages() && receiver.reserve(bytes) != nullptr;
+    if (receiver.stages()) return false;
+    const bool answers = fold.n_from == 1 && &sender(fold, 0) == &receiver;
+    return (answers && receiver.reserve_viewed(bytes) != nullptr) || receiver.reserve(bytes) != nullptr;
   }
 
   // The slot's lines were last in the receiver's caches. How they are best overwritten differs between processors and

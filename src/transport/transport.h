@@ -135,6 +135,9 @@ class Endpoint {
   // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes > 64; null:
   // again, or failed (see fault()). Asking twice gives the same place. A send may not come between reserve and commit.
   virtual std::byte* reserve(size_t bytes) noexcept = 0;
+  // As reserve, while a message is viewed: the place where that lies, for an answer that is put where what it is made of was
+  // read. Null: not there; reserve() will tell.
+  virtual std::byte* reserve_viewed([[maybe_unused]] size_t bytes) noexcept { return nullptr; }
   // How a message of so many bytes is best stored in its reserved place.
   virtual Store slot_store([[maybe_unused]] size_t bytes) const noexcept { return Store::cached; }
   // Before reserve, for who could as well send: whether the next message had better be sent, since the transport learns

@@ -5,6 +5,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -95,16 +96,18 @@ TEST(Instructions, OfASmallCallStayWithinTheirBound) {
   test::RanksOptions options;
   options.transport = "shm";
   test::run_processes(2, options, [](int rank, tuttiComm_t comm) {
-    constexpr int warm = 100, calls = 20;
+    constexpr int warm = 100, calls = 20, counts = 5;
     for (const Measured& one : measured) {
       float in[2] = {1, 2}, out[2] = {};
       const auto call = [&] { one.call(comm, in, out); };
       for (int i = 0; i < warm; ++i) call();
       if (rank == 1) {
-        for (int i = 0; i < calls; ++i) call();
+        for (int i = 0; i < counts * calls; ++i) call();
         continue;
       }
-      const double instructions = count_instructions(calls, call);
+      // The least: on a busy machine the peer may come late once, and looking for it is instructions, too.
+      double instructions = count_instructions(calls, call);
+      for (int i = 1; i < counts; ++i) instructions = std::min(instructions, count_instructions(calls, call));
       std::printf("%s: %.1f instructions\n", one.what, instructions);
       EXPECT_LE(instructions, one.most) << one.what;
       EXPECT_GT(instructions, 20) << one.what << ": nothing was counted";

@@ -114,6 +114,43 @@ TEST_F(ShmTradeTest, ACallOfTwoMessagesTouchesFourPlaces) {
   EXPECT_EQ(places.size(), 4u);
 }
 
+// The same where the result is put where what it is made of lies.
+TEST_F(ShmTradeTest, AnAnswerLiesWhereTheMessageLay) {
+  std::set<size_t> places;
+  for (int call = 0; call < 20; ++call) {
+    const std::byte value = std::byte(call), answer = std::byte(call + 100);
+    for (int rank = 0; rank < 2; ++rank) places.insert(send(rank, value));
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::byte *message = nullptr, *again = nullptr;
+      ASSERT_EQ(at(rank).view(4096, 1, message), Status::done);
+      std::byte* const place = at(rank).reserve_viewed(4096);
+      ASSERT_EQ(place, message);
+      EXPECT_EQ(at(rank).reserve_viewed(4096), nullptr) << "a place is reserved already";
+      EXPECT_EQ(at(rank).reserve(4096), place);
+      ASSERT_EQ(at(rank).view(4096, 1, again), Status::done);
+      ASSERT_EQ(again, message);
+      std::memset(place, int(answer), 4096);
+      ASSERT_EQ(at(rank).release(), Status::done);
+      at(rank).commit(4096, 1);
+    }
+    for (int rank = 0; rank < 2; ++rank) receive(rank, answer);
+  }
+  EXPECT_EQ(places.size(), 2u);
+}
+
+TEST_F(ShmTradeTest, AnAnswerInItsLineOrToNothingLiesElsewhere) {
+  EXPECT_EQ(at(0).reserve_viewed(4096), nullptr) << "nothing is viewed";
+  send(1, std::byte{1}, 8);
+  const std::byte* message = nullptr;
+  ASSERT_EQ(at(0).view(8, 1, message), Status::done);
+  EXPECT_EQ(at(0).reserve_viewed(4096), nullptr) << "what is viewed lies in its line";
+  ASSERT_EQ(at(0).release(), Status::done);
+  send(1, std::byte{1});
+  ASSERT_EQ(at(0).view(4096, 1, message), Status::done);
+  EXPECT_EQ(at(0).reserve_viewed(8), nullptr) << "the answer has its line";
+  ASSERT_EQ(at(0).release(), Status::done);
+}
+
 // Places that went to a peer which sends nothing are missed by nobody, and come back with what it sends later.
 TEST_F(ShmTradeTest, WhoOwnsNoPlaceSendsAsEver) {
   for (int i = 0; i < 100; ++i) {

@@ -146,6 +146,14 @@ std::byte* ShmEndpoint::reserve(size_t bytes) noexcept {
   return bytes <= shm_inline_bytes_max ? out_line().payload : bulk_place(bytes);
 }
 
+std::byte* ShmEndpoint::reserve_viewed(size_t bytes) noexcept {
+  if (bytes <= shm_inline_bytes_max || failed_ || !may_send_line()) return nullptr;
+  if (at_release_ != AtRelease::takes_place || reserved_ != ShmBulk::npos) return nullptr;
+  at_release_ = AtRelease::nothing;
+  reserved_ = bulk_bytes_ + traded_;
+  return trade_.at(traded_);
+}
+
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
   if (reserved_ == ShmBulk::npos && trade_.owns_any()) reserved_ = bulk_bytes_ + trade_.take();
@@ -183,40 +191,63 @@ bool ShmEndpoint::has_consumed(uint32_t number, bool looks) noexcept {
   return ShmBulk::is_consumed(number, consumed(), sent_);
 }
 
+// Of a message that is not inline.
+inline const std::byte* ShmEndpoint::in_bulk(const ShmLine& line) noexcept {
+  if ((line.bytes & shm_lent_bit) != 0) return borrowed_;
+  uint64_t at;
+  std::memcpy(&at, line.payload, sizeof at);
+  if ((line.bytes & shm_outbox_bit) != 0) return peer_outbox_.data() + at;
+  if (at < bulk_bytes_) return in_bulk_ + at;
+  traded_ = trade_.here(uint32_t(at - bulk_bytes_));
+  if (reserved_ != bulk_bytes_ + traded_) at_release_ = AtRelease::takes_place;
+  return trade_.at(traded_);
+}
+
 Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
-  if (bytes <= shm_inline_bytes_max) {
-    copy_small(data, line.payload, bytes);
-  } else {
-    copy_memory(data, in_bulk(line), bytes);
-  }
-  if (release() != Status::done) return Status::failed;
+  if (bytes > shm_inline_bytes_max) return recv_bulk(line, data, bytes, bytes_done);
+  copy_small(data, line.payload, bytes);
   bytes_done = bytes;
-  return Status::done;
+  return release();
+}
+
+[[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes, size_t& bytes_done) noexcept {
+  copy_memory(data, in_bulk(line), bytes);
+  const Status released = release();
+  if (released == Status::done) bytes_done = bytes;
+  return released;
 }
 
 Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
-  data = bytes <= shm_inline_bytes_max ? line.payload : in_bulk(line);
+  if (bytes > shm_inline_bytes_max) return view_bulk(line, data);
+  data = line.payload;
+  return Status::done;
+}
+
+[[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {
+  data = in_bulk(line);
   return Status::done;
 }
 
 Status ShmEndpoint::release() noexcept {
-  if (at_release_ != AtRelease::nothing) [[unlikely]] {
-    if (release_as_it_lies() != Status::done) return Status::failed;
-  }
-  ++received_;
-  in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
-  if (look_after_store(in_->starved) != 0) [[unlikely]] wake_peer();
-  return Status::done;
+  if (at_release_ != AtRelease::nothing) [[unlikely]] return release_as_it_lies();
+  return count_as_received();
 }
 
 [[gnu::noinline]] Status ShmEndpoint::release_as_it_lies() noexcept {
   const AtRelease what = std::exchange(at_release_, AtRelease::nothing);
-  if (what == AtRelease::returns_lent) return release_borrowed();
-  trade_.give(traded_);
+  if (what == AtRelease::takes_place) trade_.give(traded_);
+  else if (release_borrowed() != Status::done) return Status::failed;
+  return count_as_received();
+}
+
+inline Status ShmEndpoint::count_as_received() noexcept {
+  ++received_;
+  in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
+  if (look_after_store(in_->starved) != 0) [[unlikely]] wake_peer();
   return Status::done;
 }
 
@@ -303,9 +334,13 @@ inline uint32_t ShmEndpoint::look_after_store(std::atomic<uint32_t>& flag) noexc
   return flag.load(std::memory_order_relaxed);
 }
 
-// Whoever takes the 1 rings, so that many arrivals cost one system call.
 inline void ShmEndpoint::wake_peer() noexcept {
   if (look_after_store(*peer_sleeping_) == 0) [[likely]] return;
+  ring_peer();
+}
+
+// Whoever takes the 1 rings, so that many arrivals cost one system call.
+[[gnu::noinline]] void ShmEndpoint::ring_peer() noexcept {
   if (peer_sleeping_->exchange(0, std::memory_order_relaxed) != 0) Doorbell::ring(peer_doorbell_);
 }
 

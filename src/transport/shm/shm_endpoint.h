@@ -107,6 +107,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
               size_t& bytes_done) noexcept override;
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
+  std::byte* reserve_viewed(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
   Outbox* outbox() noexcept override { return outbox_; }
   Status flush() noexcept override;
@@ -151,6 +152,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
+  const std::byte* in_bulk(const ShmLine& line) noexcept;
+  Status recv_bulk(const ShmLine& line, std::byte* data, size_t bytes, size_t& bytes_done) noexcept;
+  Status view_bulk(const ShmLine& line, const std::byte*& data) noexcept;
+  Status count_as_received() noexcept;
   Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
@@ -160,24 +165,13 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void publish(ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   uint32_t look_after_store(std::atomic<uint32_t>& flag) noexcept;
   void wake_peer() noexcept;
+  void ring_peer() noexcept;
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
-  // Of a message that is not inline.
-  const std::byte* in_bulk(const ShmLine& line) noexcept {
-    if ((line.bytes & shm_lent_bit) != 0) return borrowed_;
-    uint64_t at;
-    std::memcpy(&at, line.payload, sizeof at);
-    if ((line.bytes & shm_outbox_bit) != 0) return peer_outbox_.data() + at;
-    if (at < bulk_bytes_) return in_bulk_ + at;
-    at_release_ = AtRelease::takes_place;
-    traded_ = trade_.here(uint32_t(at - bulk_bytes_));
-    return trade_.at(traded_);
-  }
-
   // The first two lines of this object are all that a small message touches here.
   ShmFifo::Place* out_lines_;
   ShmFifo::Place* in_lines_;
