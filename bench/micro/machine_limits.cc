@@ -103,6 +103,24 @@ double copy_gbps(int core_a, int core_b, bool both) {
   return (both ? 2.0 : 1.0) * 2 * bytes / ns;
 }
 
+void stream_fill(std::byte* to, size_t bytes) {
+#if defined(__x86_64__)
+  const __m128i value = _mm_set1_epi8(1);
+  for (size_t i = 0; i < bytes; i += 16) _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), value);
+  _mm_sfence();
+#else
+  std::memset(to, 1, bytes);
+#endif
+}
+
+// Bytes written in a ns by both cores together, none read: what reading and writing in equal parts does not show.
+double write_gbps(int core_a, int core_b) {
+  constexpr size_t bytes = 64 << 20;
+  std::array<std::unique_ptr<std::byte, Free>, 2> memory;
+  for (auto& one : memory) one = touched_memory(bytes);
+  return 2.0 * bytes / least_run_ns(core_a, core_b, 8, [&](int side) { stream_fill(memory[size_t(side)].get(), bytes); });
+}
+
 // Bytes in a ns that one core reads of what the other has just written.
 double dirty_gbps(int core_a, int core_b) {
   constexpr size_t words = (256 << 10) / sizeof(uint64_t);
@@ -203,8 +221,8 @@ int main(int argc, char** argv) {
   try {
     std::printf("{\"line_exchange_ns\": %.1f, \"yield_ns\": %.1f, \"futex_ns\": %.1f, ", line_exchange_ns(a, b), yield_ns(a),
                 futex_ns(a, b));
-    std::printf("\"copy_1_gbps\": %.2f, \"copy_2_gbps\": %.2f, \"dirty_gbps\": %.2f, ", copy_gbps(a, b, false),
-                copy_gbps(a, b, true), dirty_gbps(a, b));
+    std::printf("\"copy_1_gbps\": %.2f, \"copy_2_gbps\": %.2f, \"write_2_gbps\": %.2f, \"dirty_gbps\": %.2f, ",
+                copy_gbps(a, b, false), copy_gbps(a, b, true), write_gbps(a, b), dirty_gbps(a, b));
     std::printf("\"tcp_round_trip_ns\": %.0f, \"tcp_gbps\": %.2f}\n", tcp_round_trip_ns(a, b), tcp_gbps(a, b));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "machine-limits: %s\n", error.what());

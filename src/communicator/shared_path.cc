@@ -339,6 +339,9 @@ void SharedPath::do_piece(const Piece& piece, size_t first, size_t count) noexce
   };
   const bool joins = step.n_operands > 1 || (step.finish && call_.divisor > 0);
   if (!joins) {
+    const bool none_read = std::none_of(outputs.begin(), outputs.begin() + step.n_outputs, is_read);
+    if (step.n_outputs > 1 && store_ == Store::streaming && none_read)
+      return stream_bytes_to(outputs.data(), step.n_outputs, operands[0], bytes);
     for (uint32_t k = 0; k < step.n_outputs; ++k) copy(outputs[k], operands[0]);
     return;
   }

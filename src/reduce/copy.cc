@@ -47,6 +47,35 @@ void stream_copy_here(uint8_t* output, const uint8_t* input, size_t bytes) {
   hwy::FlushStream();
 }
 
+// From registers where all outputs have their cache lines at the same places and a vector is such a line; else while the
+// input is in a near cache.
+void stream_to_here(void* const* outputs, int n_outputs, const uint8_t* input, size_t bytes) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  constexpr size_t block_bytes = 4096, line = cache_line_bytes, turn = 4 * line;
+  const auto output = [&](int k) { return static_cast<uint8_t*>(outputs[k]); };
+  const auto offset = [&](int k) { return reinterpret_cast<uintptr_t>(outputs[k]) % line; };
+  bool alike = true;
+  for (int k = 1; k < n_outputs; ++k) alike &= offset(k) == offset(0);
+  const hn::CappedTag<uint8_t, line> d;
+  size_t i = 0;
+  if (alike && hn::Lanes(d) == line) {
+    i = std::min(bytes, (line - offset(0)) % line);
+    for (int k = 0; k < n_outputs; ++k) std::memcpy(output(k), input, i);
+    for (; i + turn <= bytes; i += turn) {
+      const auto v0 = hn::LoadU(d, input + i), v1 = hn::LoadU(d, input + i + line);
+      const auto v2 = hn::LoadU(d, input + i + 2 * line), v3 = hn::LoadU(d, input + i + 3 * line);
+      for (int k = 0; k < n_outputs; ++k) {
+        hn::Stream(v0, d, output(k) + i);
+        hn::Stream(v1, d, output(k) + i + line);
+        hn::Stream(v2, d, output(k) + i + 2 * line);
+        hn::Stream(v3, d, output(k) + i + 3 * line);
+      }
+    }
+  }
+  for (; i < bytes; i += block_bytes)
+    for (int k = 0; k < n_outputs; ++k) stream_bytes(output(k) + i, input + i, std::min(block_bytes, bytes - i));
+}
+
 void stream_on_here(uint8_t* output, const uint8_t* input, size_t bytes) { stream_bytes(output, input, bytes); }
 
 }  // namespace HWY_NAMESPACE
@@ -93,6 +122,7 @@ void copy_string(void* output, const void* input, size_t bytes) noexcept {
 HWY_EXPORT(copy_vectors_here);
 HWY_EXPORT(stream_copy_here);
 HWY_EXPORT(stream_on_here);
+HWY_EXPORT(stream_to_here);
 
 CopyWay copy_way(std::string_view maker, unsigned family, bool fast_strings) noexcept {
   constexpr unsigned zen = 0x17, zen_5 = 0x1a;
@@ -125,6 +155,10 @@ void copy_bytes(void* output, const void* input, size_t bytes, Store store) noex
 
 void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept {
   HWY_DYNAMIC_DISPATCH(stream_on_here)(static_cast<uint8_t*>(output), static_cast<const uint8_t*>(input), bytes);
+}
+
+void stream_bytes_to(void* const* outputs, int n_outputs, const void* input, size_t bytes) noexcept {
+  HWY_DYNAMIC_DISPATCH(stream_to_here)(outputs, n_outputs, static_cast<const uint8_t*>(input), bytes);
 }
 
 void stream_end() noexcept { hwy::FlushStream(); }

@@ -28,6 +28,28 @@ TEST(Copy, EitherStoreCopiesExactlyTheBytesAtAnyAlignment) {
   });
 }
 
+TEST(Copy, SeveralOutputsGetTheSameBytesAtAnyAlignment) {
+  std::mt19937_64 random(seed);
+  const std::vector<uint8_t> source = mixed_elements(DataType::uint8, 9000, random);
+  on_every_target([&] {
+    for (const size_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 319, 320, 1024, 4096, 8191})
+      for (size_t shift = 0; shift < 70; ++shift)
+        for (const size_t apart : {size_t{0}, shift % 3}) {
+          GuardedBytes a(bytes, shift), b(bytes, shift + apart), c(bytes, shift + 64);
+          const uint8_t* input = source.data() + (shift * 7) % 64;
+          void* const outputs[] = {a.data(), b.data(), c.data()};
+          for (const int n : {1, 2, 3}) {
+            for (int k = 0; k < n; ++k) std::fill_n(static_cast<uint8_t*>(outputs[k]), bytes, uint8_t(~input[0]));
+            stream_bytes_to(outputs, n, input, bytes);
+            stream_end();
+            for (int k = 0; k < n; ++k)
+              ASSERT_TRUE(std::equal(input, input + bytes, static_cast<uint8_t*>(outputs[k]))) << bytes << " bytes, shift " << shift;
+          }
+          ASSERT_TRUE(a.guards_intact() && b.guards_intact() && c.guards_intact());
+        }
+  });
+}
+
 TEST(Copy, EveryWayCopiesExactlyTheBytesAtAnyAlignment) {
   std::mt19937_64 random(seed);
   const std::vector<uint8_t> source = mixed_elements(DataType::uint8, 9000, random);
