@@ -19,9 +19,8 @@ namespace tutti {
 namespace {
 
 constexpr size_t buffer_bytes = size_t{64} << 20;
-constexpr size_t lap_bytes = size_t{2} << 20;         // twice what a core's own cache holds, as in the library
 constexpr size_t message_bytes_max = size_t{256} << 10;
-constexpr size_t block_bytes = size_t{8} << 10;       // sums go on to their slot by so much
+constexpr size_t block_bytes = size_t{8} << 10;       // sums are answered by so much
 constexpr size_t kernel_bytes = size_t{64} << 10;     // what is to be summed is fetched by so much
 
 const ReduceFunction add = reduce_function(DataType::float32, ReduceOp::sum);
@@ -35,9 +34,9 @@ struct Shared {
     Flag flag;
     pid_t pid;
     std::byte *input, *output;
-    alignas(4096) std::byte slots[lap_bytes];
   };
   Side sides[2];
+  alignas(4096) std::byte places[2][message_bytes_max];  // each is written by who has read it last, as in the library
 };
 
 std::byte* map(size_t bytes, int flags) {
@@ -49,7 +48,8 @@ std::byte* map(size_t bytes, int flags) {
 class Process {
  public:
   Process(Shared& shared, int rank, bool huge)
-      : mine_(shared.sides[rank]), theirs_(shared.sides[1 - rank]), rank_(rank), stage_(message_bytes_max) {
+      : mine_(shared.sides[rank]), theirs_(shared.sides[1 - rank]), places_(shared.places), rank_(rank), own_place_(rank),
+        stage_(message_bytes_max) {
     pin_to_core(rank);
     mine_.pid = ::getpid();
     for (std::byte** const buffer : {&mine_.input, &mine_.output}) {
@@ -69,10 +69,10 @@ class Process {
   void exchange_staged(size_t bytes) {
     const size_t message = std::min(bytes, message_bytes_max);
     for (size_t at = 0; at < bytes; at += message) {
-      const size_t slot = next_slot(message);
-      copy_bytes(mine_.slots + slot, mine_.input + at, message, Store::cached);
+      copy_bytes(places_[own_place_], mine_.input + at, message, Store::cached);
       meet();
-      copy_bytes(mine_.output + at, theirs_.slots + slot, message, Store::cached);
+      own_place_ = 1 - own_place_;
+      copy_bytes(mine_.output + at, places_[own_place_], message, Store::cached);
     }
   }
 
@@ -87,16 +87,16 @@ class Process {
     const size_t half = bytes / 2, message = std::min(half, message_bytes_max);
     const size_t my_half = size_t(rank_) * half, their_half = half - my_half;
     for (size_t at = 0; at < half; at += message) {
-      const size_t given = next_slot(message), result = next_slot(message);
-      copy_bytes(mine_.slots + given, mine_.input + their_half + at, message, Store::cached);
+      copy_bytes(places_[own_place_], mine_.input + their_half + at, message, Store::cached);
       meet();
+      std::byte* const answered = places_[1 - own_place_];
       for (size_t i = 0; i < message; i += block_bytes) {
         const size_t n = std::min(block_bytes, message), place = my_half + at + i;
-        sum(mine_.output + place, theirs_.slots + given + i, mine_.input + place, n);
-        copy_bytes(mine_.slots + result + i, mine_.output + place, n, Store::cached);
+        sum(mine_.output + place, answered + i, mine_.input + place, n);
+        copy_bytes(answered + i, mine_.output + place, n, Store::cached);
       }
       meet();
-      copy_bytes(mine_.output + their_half + at, theirs_.slots + result, message, Store::cached);
+      copy_bytes(mine_.output + their_half + at, places_[own_place_], message, Store::cached);
     }
   }
 
@@ -126,7 +126,6 @@ class Process {
   }
 
  private:
-  size_t next_slot(size_t bytes) { return (bytes * slot_++) % lap_bytes; }
   static void sum(std::byte* result, const std::byte* a, const std::byte* b, size_t bytes) {
     const void* const inputs[] = {a, b};
     add(result, inputs, 2, bytes / sizeof(float), 0, Store::cached);
@@ -137,10 +136,11 @@ class Process {
   }
 
   Shared::Side &mine_, &theirs_;
+  std::byte (&places_)[2][message_bytes_max];
   const int rank_;
+  int own_place_;
   std::vector<std::byte> stage_;
   uint64_t number_ = 0;
-  size_t slot_ = 0;
 };
 
 void run(bool huge) {
