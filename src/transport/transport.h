@@ -135,8 +135,8 @@ class Endpoint {
   // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes > 64; null:
   // again, or failed (see fault()). Asking twice gives the same place. A send may not come between reserve and commit.
   virtual std::byte* reserve(size_t bytes) noexcept = 0;
-  // As reserve, while a message is viewed: the place where that lies, for an answer that is put where what it is made of was
-  // read. Null: not there; reserve() will tell.
+  // As reserve, while a message is viewed, which is released before the commit: the place where it lies, for an answer that is
+  // put where what it is made of has been read. Null: it may not lie there; ask reserve().
   virtual std::byte* reserve_viewed([[maybe_unused]] size_t bytes) noexcept { return nullptr; }
   // How a message of so many bytes is best stored in its reserved place.
   virtual Store slot_store([[maybe_unused]] size_t bytes) const noexcept { return Store::cached; }

@@ -2,10 +2,10 @@
 //
 // A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one
 // line read. A larger one lies in the bulk area, in a place behind it that changes hands, in the sender's outbox where
-// several peers are sent the same, or in the sender's own memory, and its line tells where. There are many lines, so that a sender of small messages gets
-// far ahead before it must wait for a receiver that is not running. Every line has one writer. A sender's claim to
-// lines and bulk (its credit) comes back with the messages of the other direction, so that an exchange never reads
-// the receiver's credit line.
+// several peers are sent the same, or in the sender's own memory, and its line tells where. There are many lines, so
+// that a sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line has
+// one writer. A sender's claim to lines and bulk (its credit) comes back with the messages of the other direction, so
+// that an exchange never reads the receiver's credit line.
 #pragma once
 
 #include <atomic>
@@ -144,7 +144,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void after_sleep() noexcept;
 
  private:
-  // Whose lines are here, as far as any are.
+  // Then its lines are near, if any are.
   bool reserved_is_traded() const noexcept { return reserved_ >= bulk_bytes_ && reserved_ != ShmBulk::npos; }
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
@@ -172,6 +172,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
+
   // The first two lines of this object are all that a small message touches here.
   ShmFifo::Place* out_lines_;
   ShmFifo::Place* in_lines_;
