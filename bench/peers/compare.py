@@ -130,13 +130,12 @@ def limit_us(collective, ranks, size, state_limits):
         return state_limits["line_exchange_ns"] / 1e3, "X"
     # Bytes read and written where each rank reads its input and all others' where they lie, and writes its output once. A
     # reduction's block is read from all and the sum written to all.
-    passes = {"all_reduce": 2 * ranks, "broadcast": ranks, "reduce_scatter": (ranks + 1), "all_gather": (ranks + 1),
-              "all_to_all": 2 * ranks}
-    # Of which are written. Where more is written than read, or less, memory may take longer for that alone.
-    written = {"all_reduce": ranks, "broadcast": ranks - 1, "reduce_scatter": 1, "all_gather": ranks, "all_to_all": ranks}
-    if size < LIMIT_FROM or collective not in passes:
+    # Where more is written than read, or less, memory may take longer for that alone.
+    moved = {"all_reduce": (ranks, ranks), "broadcast": (1, ranks - 1), "reduce_scatter": (ranks, 1),
+             "all_gather": (1, ranks), "all_to_all": (ranks, ranks)}  # read, written
+    if size < LIMIT_FROM or collective not in moved:
         return None
-    reads, writes = passes[collective] - written[collective], written[collective]
+    reads, writes = moved[collective]
     bounds = [((reads + writes) * size / state_limits["copy_2_gbps"], "memory"),
               (reads * size / state_limits["read_2_gbps"], "memory, reading"),
               (writes * size / state_limits["write_2_gbps"], "memory, writing")]
@@ -304,7 +303,8 @@ def limits_line(state, limits):
     return (f"Limits, cores {state}: exchange of two flag lines (X) {limits['line_exchange_ns']:.0f} ns; hand-over on one core by "
             f"sched_yield {limits['yield_ns']:.0f} ns, between cores by futex {limits['futex_ns']:.0f} ns; streaming copy, read "
             f"and written, {limits['copy_1_gbps']:.1f} GB/s by one core and {limits['copy_2_gbps']:.1f} GB/s by two, reading "
-            f"alone {limits['read_2_gbps']:.1f}, writing alone {limits['write_2_gbps']:.1f}; reading 256 KiB that the other core has just written {limits['dirty_gbps']:.1f} GB/s; TCP over lo: round trip "
+            f"alone {limits['read_2_gbps']:.1f}, writing alone {limits['write_2_gbps']:.1f}; reading 256 KiB that the other core "
+            f"has just written {limits['dirty_gbps']:.1f} GB/s; TCP over lo: round trip "
             f"{limits['tcp_round_trip_ns'] / 1e3:.1f} µs, {limits['tcp_gbps']:.2f} GB/s.")
 
 

@@ -212,7 +212,9 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   return release();
 }
 
-[[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes, size_t& bytes_done) noexcept {
+// Apart, as all that is noinline here, so that a small message needs no stack frame.
+[[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
+                                                size_t& bytes_done) noexcept {
   copy_memory(data, in_bulk(line), bytes);
   const Status released = release();
   if (released == Status::done) bytes_done = bytes;
