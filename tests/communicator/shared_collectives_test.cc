@@ -160,6 +160,15 @@ TEST_F(SharedPaths, GiveTheBitsThatMessagesGiveAsProcesses) {
     test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
 }
 
+// What several outputs get is stored past the caches where all buffers together exceed the last one. Blocks begin anywhere in a
+// cache line.
+TEST_F(SharedPaths, GiveTheBitsThatMessagesGivePastTheCaches) {
+  test::run_processes(2, {}, [](int rank, tuttiComm_t comm) {
+    for (const bool in_place : {false, true})
+      check({Collective::all_gather, DataType::int8, ReduceOp::sum, 7'000'001, 0, in_place}, 2, rank, comm, true);
+  });
+}
+
 // Rank 1's memory is its own: where others need only read what they reach, nothing else is asked for.
 TEST_F(SharedPaths, AreTakenAsFarAsTheMemoryOfAllAllows) {
   test::run_processes(3, {}, [](int rank, tuttiComm_t comm) {
