@@ -17,15 +17,27 @@ class OneSlot final : public Endpoint {
  public:
   explicit OneSlot(size_t bytes) : message(bytes / 4), slot(bytes / 4) {}
   Status send(const std::byte* data, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
-    if (!has_room) return Status::again;
+    if (!has_room && room_for-- <= 0) return Status::again;
     std::memcpy(slot.data(), data, bytes);
     bytes_done = bytes;
     ++sent;
+    keep(bytes);
     return Status::done;
   }
-  Status recv(std::byte*, size_t, uint64_t, size_t&) noexcept override { return Status::failed; }
+  Status recv(std::byte* data, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
+    std::memcpy(data, message.data(), bytes);
+    bytes_done = bytes;
+    return release();
+  }
   std::byte* reserve(size_t) noexcept override { return has_room ? reinterpret_cast<std::byte*>(slot.data()) : nullptr; }
-  void commit(size_t, uint64_t) noexcept override { ++committed; }
+  std::byte* reserve_viewed(size_t) noexcept override {
+    return answers_where_it_lies ? reinterpret_cast<std::byte*>(message.data()) : nullptr;
+  }
+  void commit(size_t bytes, uint64_t) noexcept override {
+    ++committed;
+    if (answers_where_it_lies) slot = message;
+    keep(bytes);
+  }
   Status flush() noexcept override { return Status::done; }
   bool stages() const noexcept override { return false; }
   Store slot_store(size_t) const noexcept override { return store; }
@@ -37,17 +49,20 @@ class OneSlot final : public Endpoint {
   }
   Status release() noexcept override {
     ++released;
-    return Status::done;
+    return revoked ? Status::failed : Status::done;
   }
   const Fault& fault() const noexcept override { return fault_; }
   std::vector<float> message, slot;
-  bool has_room = true;
+  std::vector<std::vector<float>> messages;  // that came here
+  bool has_room = true, answers_where_it_lies = false, revoked = false;
   Store store = Store::cached;
   bool learns = false;
   Outbox* shared = nullptr;
+  int room_for = 0;  // so many messages all the same
   int sent = 0, committed = 0, released = 0;
 
  private:
+  void keep(size_t bytes) { messages.emplace_back(slot.begin(), slot.begin() + ptrdiff_t(bytes / 4)); }
   Fault fault_;
 };
 
@@ -117,7 +132,7 @@ TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksWhereOthersAreAwaitedNext) {
         work.element_bytes = 4;
         Operation operation;
         engine.start(operation, work, 0, 1);
-        engine.progress(operation);  // which fails where it is to receive: this peer sends nothing that way
+        EXPECT_EQ(engine.progress(operation), Status::done);
         const bool by_blocks = waits_next && !learns && count * 4 >= put_copy_bytes_min;
         EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << learns << count;
         EXPECT_EQ(peer.sent, by_blocks ? 0 : 1);
@@ -174,6 +189,108 @@ TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
   EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
   rank.expect_sums();
   EXPECT_EQ(rank.to.sent, 1);
+}
+
+// Of two ranks that exchange their inputs in tiles, and may keep a copy; the peer's tiles are all alike.
+struct Tiles {
+  static constexpr size_t in_tile = put_copy_bytes_min / 4 + 16, in_last = 100;
+
+  Tiles(size_t whole_tiles, bool keeps_copy) : count(whole_tiles * in_tile + in_last), input(count), output(2 * count, -1.0f) {
+    std::iota(peer.message.begin(), peer.message.end(), 1'000'000.0f);
+    std::iota(input.begin(), input.end(), 1.0f);
+    plan = plan_of({fold(in(0), keeps_copy ? out(0) : Slice{}, 0, 1), fold(Slice{}, out(1), 1, 0)}, {1, 1}, {1, 2, 0, 1, true});
+    plan.streamed_bytes_min = 0;
+    work.plan = &plan;
+    work.input = reinterpret_cast<const std::byte*>(input.data());
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    work.count = work.block_stride = count;
+    work.element_bytes = 4;
+    engine.start(operation, work, 0, 1);
+  }
+  // All of it went each way.
+  void expect_all(bool keeps_copy) const {
+    ASSERT_EQ(peer.messages.size(), (count + in_tile - 1) / in_tile);
+    std::vector<float> sent;
+    for (const std::vector<float>& message : peer.messages) sent.insert(sent.end(), message.begin(), message.end());
+    EXPECT_TRUE(sent == input);
+    for (size_t i = 0; i < count; ++i) {
+      const float received = 1'000'000.0f + float(i % in_tile);
+      ASSERT_EQ(output[i], keeps_copy ? input[i] : -1.0f) << i;
+      ASSERT_TRUE(peer.answers_where_it_lies || output[count + i] == received) << i;
+    }
+    EXPECT_EQ(size_t(peer.released), peer.messages.size());
+  }
+
+  size_t count;
+  OneSlot peer{4 * in_tile};
+  std::vector<float> input, output;
+  Endpoint* endpoints[2] = {nullptr, &peer};
+  const Engine engine{2, endpoints, 4 * in_tile};
+  Plan plan;
+  Work work;
+  Operation operation;
+};
+
+TEST(EngineTiles, EndPastTheCachesTogetherWithTheNextOnesBeginning) {
+  for (const bool keeps_copy : {false, true}) {
+    for (const size_t whole_tiles : {1, 2, 5}) {
+      Tiles rank(whole_tiles, keeps_copy);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_all(keeps_copy);
+      EXPECT_EQ(rank.peer.committed, int(whole_tiles) - (keeps_copy ? 0 : 1)) << "the last tile is small; copies go by blocks";
+    }
+  }
+}
+
+// Each block of the message is copied before the answer takes its place.
+TEST(EngineTiles, MayBeginWhereTheMessageThatEndedTheLastOneLies) {
+  Tiles rank(2, false);
+  rank.peer.answers_where_it_lies = true;
+  const std::vector<float> first = rank.peer.message;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_all(false);
+  for (size_t i = 0; i < Tiles::in_tile; ++i) {
+    ASSERT_EQ(rank.output[rank.count + i], first[i]);
+    ASSERT_EQ(rank.output[rank.count + Tiles::in_tile + i], rank.input[Tiles::in_tile + i]) << "what lay there by then";
+  }
+}
+
+TEST(EngineTiles, GoOneAfterTheOtherWhereNothingCanBegin) {
+  Tiles cached(3, false), learning(3, false);
+  cached.plan.streamed_bytes_min = ~uint64_t{0};
+  learning.peer.learns = true;
+  for (Tiles* rank : {&cached, &learning}) {
+    rank->engine.start(rank->operation, rank->work, 0, 1);
+    EXPECT_EQ(rank->engine.progress(rank->operation), Status::done);
+    rank->expect_all(false);
+    EXPECT_EQ(rank->peer.committed, 0);
+  }
+}
+
+TEST(EngineTiles, WaitForTheNextOnesRoomOnlyOnceTheyHaveEnded) {
+  Tiles rank(2, false);
+  EXPECT_EQ(rank.peer.released, 0);
+  rank.peer.has_room = false;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+  EXPECT_TRUE(rank.engine.waiting_on(rank.operation).sending);
+  rank.peer.room_for = 1;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+  EXPECT_EQ(rank.peer.released, 1);
+  EXPECT_EQ(rank.engine.waiting_on(rank.operation).tile, 1u);
+  rank.peer.has_room = true;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_all(false);
+}
+
+// What the peer lent and took back: it is to blame.
+TEST(EngineTiles, FailAtTheMessageThatTheyEndWith) {
+  Tiles rank(2, false);
+  rank.peer.revoked = true;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::failed);
+  const WaitingOn waiting = rank.engine.waiting_on(rank.operation);
+  EXPECT_FALSE(waiting.sending);
+  EXPECT_EQ(waiting.tile, 0u);
+  EXPECT_EQ(rank.peer.messages.size(), 1u);
 }
 
 // What a sender shares with several receivers. waits_for as the next answer has it, where there is no room.
