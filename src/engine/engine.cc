@@ -101,6 +101,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   // What lies in a region may be in a peer's cache, which is no farther than memory to some.
   const bool looks = bytes >= cold_bytes_min && !channel.streams && work.device == nullptr && work.output_region == nullptr;
   channel.looks = looks ? cold_outputs_ : nullptr;
+  channel.streaming_steps = 0;
   channel.done = false;
   channel.lane = uint8_t(i);
 }

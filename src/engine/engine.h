@@ -105,9 +105,10 @@ class Operation {
     bool shares_wait;           // for room for one message to all: next_out says for whom
     bool stored;                // the step's result lies at dst already
     bool streams;               // what is not read again soon is stored past the caches
-    ColdOutputs* looks;         // if not: who is asked in every step; null: nobody
-    bool looked;                // has been asked in this one
-    bool step_streams;          // and said this
+    ColdOutputs* looks;         // if not: who is asked, step by step, in every tiles_a_look-th tile; null: nobody
+    bool looked;                // it is known of this step,
+    bool step_streams;          // namely this
+    uint64_t streaming_steps;   // and of the tile's first 64 steps, as a bit each, since they were last asked about
     bool flushes;               // what was sent must be flushed at the end
     Stage stage;                // on a device only
     uint8_t lane;               // on a device only: which of its lanes

@@ -110,8 +110,8 @@ TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
 }
 
 // Of two ranks that gather: its own input goes to the other, and to its place.
-TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksWhereOthersAreAwaitedNext) {
-  for (const bool waits_next : {true, false})
+TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAreAwaitedNext) {
+  for (const auto& [waits_next, streams] : {std::pair{true, false}, {false, false}, {false, true}})
     for (const bool learns : {false, true})
       for (const size_t count : {put_copy_bytes_min / 4 - 1, put_copy_bytes_min / 4, put_copy_bytes_min / 2 + 7}) {
         OneSlot peer(4 * count);
@@ -122,6 +122,7 @@ TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksWhereOthersAreAwaitedNext) {
         if (waits_next) steps.push_back(fold(Slice{}, out(1), 1, 0));
         Plan plan = plan_of(steps, {1, 1});
         plan.shape = {1, 2, 0, 1, true};
+        if (streams) plan.streamed_bytes_min = 0;
         std::vector<float> input(count), output(2 * count, -1.0f);
         std::iota(input.begin(), input.end(), 1.0f);
         Work work;
@@ -133,8 +134,8 @@ TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksWhereOthersAreAwaitedNext) {
         Operation operation;
         engine.start(operation, work, 0, 1);
         EXPECT_EQ(engine.progress(operation), Status::done);
-        const bool by_blocks = waits_next && !learns && count * 4 >= put_copy_bytes_min;
-        EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << learns << count;
+        const bool by_blocks = (waits_next || streams) && !learns && count * 4 >= put_copy_bytes_min;
+        EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << streams << learns << count;
         EXPECT_EQ(peer.sent, by_blocks ? 0 : 1);
         for (size_t i = 0; i < count; ++i) {
           ASSERT_EQ(peer.slot[i], input[i]) << i;
@@ -252,6 +253,24 @@ TEST(EngineTiles, MayBeginWhereTheMessageThatEndedTheLastOneLies) {
   for (size_t i = 0; i < Tiles::in_tile; ++i) {
     ASSERT_EQ(rank.output[rank.count + i], first[i]);
     ASSERT_EQ(rank.output[rank.count + Tiles::in_tile + i], rank.input[Tiles::in_tile + i]) << "what lay there by then";
+  }
+}
+
+int tiles_looked_at = 0;
+bool cold(const void*, size_t, bool) noexcept { return ++tiles_looked_at > 0; }
+
+TEST(EngineTiles, AreLookedAtNowAndThen) {
+  for (const size_t whole_tiles : {1, 4, 11}) {
+    Tiles rank(whole_tiles, true);
+    ColdOutputs cold_outputs(cold, 1);
+    const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs);
+    rank.plan.streamed_bytes_min = ~uint64_t{0};
+    tiles_looked_at = 0;
+    engine.start(rank.operation, rank.work, 0, 1);
+    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    rank.expect_all(true);
+    EXPECT_EQ(size_t(tiles_looked_at), 2 * ((whole_tiles + tiles_a_look - 1) / tiles_a_look)) << "in two steps each";
+    EXPECT_EQ(rank.peer.committed, int(whole_tiles)) << "so all of them go past the caches";
   }
 }
 
