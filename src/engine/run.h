@@ -379,14 +379,15 @@ class Engine::Run {
     const Store how = first_slot_store(fold, count * work_.element_bytes);
     const size_t block = put_block_bytes / work_.element_bytes;
     const bool copied = here == Store::streaming && fold.operands() == 1 && divisor(fold) == 0;
+    const bool made_in_slot = here == Store::streaming && how == Store::cached && !copied;
     for (size_t left = count; left > 0;) {
       const size_t part = std::min(block, left), bytes = part * work_.element_bytes;
-      std::byte* const made = here == Store::streaming ? stage : result;
+      std::byte* const made = here == Store::cached ? result : made_in_slot ? slot : stage;
       if (!copied) fold_all(fold, inputs, made, part, Store::cached);
       const void* const from = copied ? inputs[0] : made;
       // In this order: what comes from memory does so faster beside stores past the caches than beside stores to near lines.
       if (here == Store::streaming) stream_bytes_on(result, from, bytes);
-      copy_bytes(slot, from, bytes, how);
+      if (!made_in_slot) copy_bytes(slot, from, bytes, how);
       for (uint32_t k = 0; k < fold.operands(); ++k) inputs[k] = static_cast<const std::byte*>(inputs[k]) + bytes;
       result += bytes;
       slot += bytes;

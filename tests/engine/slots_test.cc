@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "engine/engine.h"
 #include "engine/plan_by_hand.h"
@@ -29,13 +30,17 @@ class OneSlot final : public Endpoint {
     bytes_done = bytes;
     return release();
   }
-  std::byte* reserve(size_t) noexcept override { return has_room ? reinterpret_cast<std::byte*>(slot.data()) : nullptr; }
+  std::byte* reserve(size_t) noexcept override {
+    if (answers) return reinterpret_cast<std::byte*>(message.data());
+    return has_room ? reinterpret_cast<std::byte*>(slot.data()) : nullptr;
+  }
   std::byte* reserve_viewed(size_t) noexcept override {
-    return answers_where_it_lies ? reinterpret_cast<std::byte*>(message.data()) : nullptr;
+    answers = answers_where_it_lies;
+    return answers ? reinterpret_cast<std::byte*>(message.data()) : nullptr;
   }
   void commit(size_t bytes, uint64_t) noexcept override {
     ++committed;
-    if (answers_where_it_lies) slot = message;
+    if (std::exchange(answers, false)) slot = message;
     keep(bytes);
   }
   Status flush() noexcept override { return Status::done; }
@@ -62,6 +67,7 @@ class OneSlot final : public Endpoint {
   int sent = 0, committed = 0, released = 0;
 
  private:
+  bool answers = false;  // the reserved place is the message's
   void keep(size_t bytes) { messages.emplace_back(slot.begin(), slot.begin() + ptrdiff_t(bytes / 4)); }
   Fault fault_;
 };
@@ -177,6 +183,25 @@ TEST(EnginePuts, ALargeOneIsWholeInBothPlacesWhereOutputsAreStoredPastTheCaches)
     rank.expect_sums();
     EXPECT_EQ(rank.to.committed, 1);
     EXPECT_EQ(rank.to.sent, 0);
+  }
+}
+
+// The answer is made block by block where the message lies that it is made of.
+TEST(EnginePuts, ALargeOneMayBeMadeWhereItsMessageLies) {
+  for (const bool streams : {false, true}) {
+    for (const size_t count : {put_block_bytes / 4 + 1, put_block_bytes + 13}) {
+      PassingOn rank(count, false);
+      rank.plan.peers = {0, 0};
+      if (streams) rank.plan.streamed_bytes_min = 0;
+      rank.from.answers_where_it_lies = true;
+      rank.engine.start(rank.operation, rank.work, 0, 1);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      ASSERT_EQ(rank.from.messages.size(), 1u);
+      EXPECT_TRUE(rank.from.messages[0] == rank.output);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(rank.output[i], float(i) + 1) << i;
+      EXPECT_EQ(rank.from.committed, 1);
+      EXPECT_EQ(rank.from.released, 1);
+    }
   }
 }
 
