@@ -343,7 +343,8 @@ class Engine::Run {
       const Status arrived = view_all(fold, count, inputs);
       if (arrived != Status::done) return arrived;
       if (puts_into_slot(fold, count)) {
-        put_into_slot(fold, inputs, result, count, Store::cached);
+        const size_t bytes = count * work_.element_bytes;
+        put_into_slot(fold, inputs, result, count, may_stream(fold) ? past_caches(result, bytes) : Store::cached);
         if (release_all(fold) != Status::done) return Status::failed;
         commit_all(fold, count * work_.element_bytes);
         return Status::done;
