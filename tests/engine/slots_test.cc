@@ -72,6 +72,9 @@ class OneSlot final : public Endpoint {
   Fault fault_;
 };
 
+int looked_at = 0;
+bool cold(const void*, size_t, bool) noexcept { return ++looked_at > 0; }
+
 // Rank 1 of three adds what comes from rank 0, keeps the sum and sends it to rank 2.
 struct PassingOn {
   explicit PassingOn(size_t count, bool in_place) : from(4 * count), to(4 * count), input(count, 1.0f), output(count, -1.0f) {
@@ -205,6 +208,19 @@ TEST(EnginePuts, ALargeOneMayBeMadeWhereItsMessageLies) {
   }
 }
 
+TEST(EnginePuts, AResultThatOthersGetIsLookedAt) {
+  for (const bool in_place : {false, true}) {
+    PassingOn rank(put_block_bytes, in_place);
+    ColdOutputs cold_outputs(cold, 1);
+    const Engine engine(3, rank.endpoints, size_t{1} << 20, &cold_outputs);
+    looked_at = 0;
+    engine.start(rank.operation, rank.work, 0, 1);
+    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    rank.expect_sums();
+    EXPECT_EQ(looked_at, in_place ? 0 : 1) << "in place it has just been read";
+  }
+}
+
 // The message that it needs is not held while its receiver has no room.
 TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
   PassingOn rank(put_block_bytes / 4 + 3, true);
@@ -257,13 +273,18 @@ struct Tiles {
   Operation operation;
 };
 
-TEST(EngineTiles, EndPastTheCachesTogetherWithTheNextOnesBeginning) {
-  for (const bool keeps_copy : {false, true}) {
-    for (const size_t whole_tiles : {1, 2, 5}) {
-      Tiles rank(whole_tiles, keeps_copy);
-      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
-      rank.expect_all(keeps_copy);
-      EXPECT_EQ(rank.peer.committed, int(whole_tiles) - (keeps_copy ? 0 : 1)) << "the last tile is small; copies go by blocks";
+TEST(EngineTiles, EndTogetherWithTheNextOnesBeginning) {
+  for (const bool streams : {false, true}) {
+    for (const bool keeps_copy : {false, true}) {
+      for (const size_t whole_tiles : {1, 2, 5}) {
+        Tiles rank(whole_tiles, keeps_copy);
+        rank.plan.streamed_bytes_min = streams ? 0 : ~uint64_t{0};
+        rank.engine.start(rank.operation, rank.work, 0, 1);
+        EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+        rank.expect_all(keeps_copy);
+        const int first = keeps_copy ? 1 : 0;  // which goes by blocks, too
+        EXPECT_EQ(rank.peer.committed, int(whole_tiles) - 1 + first) << "the last tile is small";
+      }
     }
   }
 }
@@ -281,34 +302,27 @@ TEST(EngineTiles, MayBeginWhereTheMessageThatEndedTheLastOneLies) {
   }
 }
 
-int tiles_looked_at = 0;
-bool cold(const void*, size_t, bool) noexcept { return ++tiles_looked_at > 0; }
-
 TEST(EngineTiles, AreLookedAtNowAndThen) {
   for (const size_t whole_tiles : {1, 4, 11}) {
     Tiles rank(whole_tiles, true);
     ColdOutputs cold_outputs(cold, 1);
     const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs);
     rank.plan.streamed_bytes_min = ~uint64_t{0};
-    tiles_looked_at = 0;
+    looked_at = 0;
     engine.start(rank.operation, rank.work, 0, 1);
     EXPECT_EQ(engine.progress(rank.operation), Status::done);
     rank.expect_all(true);
-    EXPECT_EQ(size_t(tiles_looked_at), 2 * ((whole_tiles + tiles_a_look - 1) / tiles_a_look)) << "in two steps each";
+    EXPECT_EQ(size_t(looked_at), 2 * ((whole_tiles + tiles_a_look - 1) / tiles_a_look)) << "in two steps each";
     EXPECT_EQ(rank.peer.committed, int(whole_tiles)) << "so all of them go past the caches";
   }
 }
 
-TEST(EngineTiles, GoOneAfterTheOtherWhereNothingCanBegin) {
-  Tiles cached(3, false), learning(3, false);
-  cached.plan.streamed_bytes_min = ~uint64_t{0};
-  learning.peer.learns = true;
-  for (Tiles* rank : {&cached, &learning}) {
-    rank->engine.start(rank->operation, rank->work, 0, 1);
-    EXPECT_EQ(rank->engine.progress(rank->operation), Status::done);
-    rank->expect_all(false);
-    EXPECT_EQ(rank->peer.committed, 0);
-  }
+TEST(EngineTiles, GoOneAfterTheOtherWhereTheTransportLearnsFromSending) {
+  Tiles rank(3, false);
+  rank.peer.learns = true;
+  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+  rank.expect_all(false);
+  EXPECT_EQ(rank.peer.committed, 0);
 }
 
 TEST(EngineTiles, WaitForTheNextOnesRoomOnlyOnceTheyHaveEnded) {
