@@ -104,6 +104,7 @@ class Operation {
     uint32_t next_out;          // receivers before this one are served
     bool shares_wait;           // for room for one message to all: next_out says for whom
     bool stored;                // the step's result lies at dst already
+    size_t streamed_tiles;      // the first ones, in which
     bool streams;               // what is not read again soon is stored past the caches
     ColdOutputs* looks;         // if not: who is asked, step by step, in every tiles_a_look-th tile; null: nobody
     bool looked;                // it is known of this step,

@@ -276,11 +276,14 @@ const Row& Planner::Table::chosen(const PlannerOptions& options, Collective coll
   return found->second[size_class(bytes)];
 }
 
-// Of the whole buffer of a call: from so many bytes on inputs and outputs of this host's ranks are more than fits a cache.
-uint64_t streamed_bytes_min(const PlannerOptions& options, Collective collective) {
+// Of the whole buffer of a call: from so many bytes on this host's ranks' inputs and outputs, or inputs alone, are more than fits
+// a cache.
+uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, bool with_outputs) {
   const Meaning& call = meaning(collective);
   const auto share = [&](Part part) { return part == Part::all ? 1.0 : part == Part::own ? 1.0 / options.n : 0.0; };
-  const auto buffers = [&](bool is_root) { return share(call.input_of(is_root)) + share(call.output_of(is_root)); };
+  const auto buffers = [&](bool is_root) {
+    return share(call.input_of(is_root)) + (with_outputs ? share(call.output_of(is_root)) : 0);
+  };
   const auto here = std::count(options.host_of.begin(), options.host_of.end(), options.host_of[size_t(options.rank)]);
   return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
 }
@@ -290,7 +293,8 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   if (place != nullptr) return place.get();
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
-  place->streamed_bytes_min = streamed_bytes_min(options, row.collective());
+  place->streamed_bytes_min = exceeding_bytes(options, row.collective(), true);
+  place->all_streamed_bytes_min = exceeding_bytes(options, row.collective(), false);
   if (options.spread_bytes_max < options.message_bytes_max) {
     const auto plan_of = [&](int rank) {
       who.rank = rank;

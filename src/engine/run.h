@@ -51,6 +51,7 @@ class Engine::Run {
     const size_t first = tile * channel_.tile_elements;
     const size_t count = v_form ? 0 : std::min(channel_.tile_elements, channel_.share_count - first);
     channel_.tile = tile;
+    channel_.streams = tile < channel_.streamed_tiles;
     if constexpr (!v_form) channel_.tile_first = channel_.share_first + first;
     channel_.apart = false;
     if constexpr (v_form) {

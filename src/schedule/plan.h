@@ -67,10 +67,23 @@ struct Plan {
   std::vector<Fold> steps;
   std::vector<uint32_t> peers;
   uint64_t message_bytes_max = ~uint64_t{0};  // beside the transports' own bound; the same on all ranks
-  // Outputs of calls of so many bytes (of the whole buffer) or more are stored past the caches: by the time they are complete,
-  // their first part would have been evicted anyway. In place, what is written has just been read, so it is in the caches
-  // already. Each rank's own affair.
+  // Outputs of calls of so many bytes (of the whole buffer) or more are stored past the caches, since by the time they are
+  // complete their first part would have been evicted anyway: all but their last part, as far as it fits beside the inputs, which
+  // fill the cache from all_streamed_bytes_min on. In place, what is written has just been read, so it is in the caches already.
+  // Each rank's own affair.
   uint64_t streamed_bytes_min = ~uint64_t{0};
+  uint64_t all_streamed_bytes_min = 0;
+
+  // Of the tiles of a call of so many bytes, the first ones whose outputs go past the caches.
+  size_t streamed_tiles(uint64_t bytes, size_t tiles) const {
+    if (bytes < streamed_bytes_min) return 0;
+    if (bytes >= all_streamed_bytes_min || streamed_bytes_min == 0) return tiles;
+    // The cache is as large as the buffers of a call of streamed_bytes_min bytes; inputs take bytes / all_streamed_bytes_min of it.
+    const double least = double(streamed_bytes_min), all = double(all_streamed_bytes_min), size = double(bytes);
+    const double held = least * (all - size) / (size * (all - least));
+    return tiles - size_t(held * double(tiles));
+  }
+
   bool sends_first = false;  // no step that sends comes after one that receives
 
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }

@@ -204,6 +204,34 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::all_reduce, 4, {0, 0, 1, 1}), 6'000'000u) << "others have caches of their own";
 }
 
+// What fits the cache beside the inputs is kept there, so that time grows with size, not by a leap.
+TEST(Planner, KeepsTheLastPartOfOutputsInTheCache) {
+  PlannerOptions options = options_of(2);
+  options.cached_bytes_max = 24'000'000;
+  Planner planner(options);
+  const auto streamed = [&](Collective kind, uint64_t bytes) {
+    return planner.plan(kind, 1 << 20, 0, false).streamed_tiles(bytes, 100);
+  };
+  EXPECT_EQ(streamed(Collective::all_reduce, 5'999'999), 0u);
+  EXPECT_EQ(streamed(Collective::all_reduce, 6'000'000), 0u) << "inputs and outputs fill the cache";
+  EXPECT_EQ(streamed(Collective::all_reduce, 8'000'000), 50u) << "16 of 24 are inputs: half of the outputs are left";
+  EXPECT_EQ(streamed(Collective::all_reduce, 11'999'999), 100u);
+  EXPECT_EQ(streamed(Collective::all_reduce, 12'000'000), 100u) << "inputs fill it";
+  EXPECT_EQ(streamed(Collective::all_gather, 12'000'000), 50u) << "12 are inputs, and half of 24 fits";
+  for (const Collective kind : {Collective::all_gather, Collective::broadcast, Collective::reduce_scatter, Collective::gather}) {
+    size_t before = 0;
+    for (uint64_t bytes = 1'000'000; bytes < 100'000'000; bytes += 77'777) {
+      EXPECT_GE(streamed(kind, bytes), before) << bytes;
+      before = streamed(kind, bytes);
+    }
+    EXPECT_EQ(before, 100u);
+  }
+  Plan plan;
+  EXPECT_EQ(plan.streamed_tiles(uint64_t{1} << 40, 7), 0u) << "no plan says so by itself";
+  plan.streamed_bytes_min = 0;
+  EXPECT_EQ(plan.streamed_tiles(0, 7), 7u);
+}
+
 TEST(Planner, ObeysAForcedNameWhereverItExists) {
   PlannerOptions options = options_of(6);
   options.forced = "ring";
