@@ -101,7 +101,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   // What lies in a region may be in a peer's cache, which is no farther than memory to some.
   const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles == 0 && work.device == nullptr && work.output_region == nullptr;
   channel.looks = looks ? cold_outputs_ : nullptr;
-  channel.streaming_steps = 0;
+  channel.n_looks = 0;
   channel.done = false;
   channel.lane = uint8_t(i);
 }
@@ -133,6 +133,7 @@ void Engine::rewind(Operation& operation) const noexcept {
   for (int i = 0; i < operation.channels_; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     channel.done = false;
+    channel.n_looks = 0;
     if (channel.tiles > 1) {
       if (operation.work_.layout != nullptr) Run<true>(operation.work_, channel).begin_tile(0);
       else Run<false>(operation.work_, channel).begin_tile(0);

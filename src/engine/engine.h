@@ -106,10 +106,15 @@ class Operation {
     bool stored;                // the step's result lies at dst already
     size_t streamed_tiles;      // the first ones, in which
     bool streams;               // what is not read again soon is stored past the caches
-    ColdOutputs* looks;         // if not: who is asked, step by step, in every tiles_a_look-th tile; null: nobody
-    bool looked;                // it is known of this step,
+    ColdOutputs* looks;         // if not: who is asked, now and then; null: nobody
+    bool looked;                // it is known of the current step,
     bool step_streams;          // namely this
-    uint64_t streaming_steps;   // and of the tile's first 64 steps, as a bit each, since they were last asked about
+    struct Look {
+      const std::byte* at;
+      bool streams;
+    };
+    uint32_t n_looks;           // in this call; the last ones are
+    std::array<Look, 8> looks_kept;
     bool flushes;               // what was sent must be flushed at the end
     Stage stage;                // on a device only
     uint8_t lane;               // on a device only: which of its lanes

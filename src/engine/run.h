@@ -20,8 +20,8 @@ inline constexpr size_t put_block_bytes = 8 * 1024;
 // An input that is sent and copied is read so much at a time, where the whole would leave a first-level cache.
 inline constexpr size_t put_copy_bytes_min = 4 * put_block_bytes;
 
-// Of so many tiles, one is looked at to see whether they are in a cache.
-inline constexpr size_t tiles_a_look = 4;
+// Of so many bytes of an output, a part is looked at to see whether they are in a cache.
+inline constexpr size_t bytes_a_look = size_t{1} << 20;
 
 // Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
 inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
@@ -684,16 +684,19 @@ class Engine::Run {
     if (channel_.looks == nullptr || bytes < cold_bytes_min) [[likely]] return channel_.streams;
     return step_streams(target, bytes);
   }
-  // What was said of a tile holds for the next ones: a look takes as long as a few lines from memory.
   [[gnu::noinline]] bool step_streams(const std::byte* target, size_t bytes) noexcept {
-    if (channel_.looked) return channel_.step_streams;
+    if (!channel_.looked) channel_.step_streams = output_streams(target, bytes);
     channel_.looked = true;
-    const uint64_t step = channel_.step < 64 ? uint64_t{1} << channel_.step : 0;
-    const bool asks = step == 0 || channel_.tile % tiles_a_look == 0;
-    channel_.step_streams = asks ? channel_.looks->past_caches(target, bytes) : (channel_.streaming_steps & step) != 0;
-    if (channel_.step_streams) channel_.streaming_steps |= step;
-    else channel_.streaming_steps &= ~step;
     return channel_.step_streams;
+  }
+  // What was said of an output's part holds for what follows it: a look takes as long as a few lines from memory.
+  bool output_streams(const std::byte* target, size_t bytes) noexcept {
+    auto& looks = channel_.looks_kept;
+    for (size_t i = 0; i < std::min(size_t{channel_.n_looks}, looks.size()); ++i)
+      if (uintptr_t(target) - uintptr_t(looks[i].at) < bytes_a_look) return looks[i].streams;
+    const bool streams = channel_.looks->past_caches(target, bytes);
+    looks[channel_.n_looks++ % looks.size()] = {target, streams};
+    return streams;
   }
   Store past_caches(const std::byte* target, size_t bytes) noexcept {
     return streams(target, bytes) ? Store::streaming : Store::cached;
