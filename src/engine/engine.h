@@ -107,8 +107,6 @@ class Operation {
     size_t streamed_tiles;      // the first ones, in which
     bool streams;               // what is not read again soon is stored past the caches
     ColdOutputs* looks;         // if not: who is asked, now and then; null: nobody
-    bool looked;                // it is known of the current step,
-    bool step_streams;          // namely this
     struct Look {
       const std::byte* at;
       bool streams;

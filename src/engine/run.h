@@ -140,7 +140,6 @@ class Engine::Run {
     channel_.next_out = 0;
     channel_.bytes_done = 0;
     channel_.stored = false;
-    channel_.looked = false;
     channel_.shares_wait = false;
     channel_.stage = Operation::Stage::gathering;
   }
@@ -682,15 +681,10 @@ class Engine::Run {
   // step ends.
   bool streams(const std::byte* target, size_t bytes) noexcept {
     if (channel_.looks == nullptr || bytes < cold_bytes_min) [[likely]] return channel_.streams;
-    return step_streams(target, bytes);
-  }
-  [[gnu::noinline]] bool step_streams(const std::byte* target, size_t bytes) noexcept {
-    if (!channel_.looked) channel_.step_streams = output_streams(target, bytes);
-    channel_.looked = true;
-    return channel_.step_streams;
+    return output_streams(target, bytes);
   }
   // What was said of an output's part holds for what follows it: a look takes as long as a few lines from memory.
-  bool output_streams(const std::byte* target, size_t bytes) noexcept {
+  [[gnu::noinline]] bool output_streams(const std::byte* target, size_t bytes) noexcept {
     auto& looks = channel_.looks_kept;
     for (size_t i = 0; i < std::min(size_t{channel_.n_looks}, looks.size()); ++i)
       if (uintptr_t(target) - uintptr_t(looks[i].at) < bytes_a_look) return looks[i].streams;
