@@ -333,10 +333,7 @@ void SharedPath::do_piece(const Piece& piece, size_t first, size_t count) noexce
     return std::find(operands.begin(), operands.begin() + step.n_operands, output) != operands.begin() + step.n_operands;
   };
   const auto how = [&](const void* output) { return is_read(output) ? Store::cached : store_; };
-  const auto copy = [&](void* output, const void* source) {
-    if (how(output) == Store::streaming) stream_bytes_on(output, source, bytes);
-    else copy_bytes(output, source, bytes, Store::cached);
-  };
+  const auto copy = [&](void* output, const void* source) { copy_bytes_on(output, source, bytes, how(output)); };
   const bool joins = step.n_operands > 1 || (step.finish && call_.divisor > 0);
   if (!joins) {
     const bool none_read = std::none_of(outputs.begin(), outputs.begin() + step.n_outputs, is_read);

@@ -276,16 +276,12 @@ class Engine::Run {
     const std::byte* const source = read_at(next.a);
     std::byte* const copy = next.dst.count > 0 ? write_at(next.dst) : nullptr;
     const Store copy_how = copy != nullptr ? past_caches(copy, next_bytes) : Store::cached, slot_how = to.slot_store(next_bytes);
-    const auto put = [](std::byte* at, const std::byte* from_here, size_t n, Store store) {
-      if (store == Store::streaming) stream_bytes_on(at, from_here, n);
-      else copy_memory(at, from_here, n);
-    };
     for (size_t at = 0; at < std::max(bytes, next_bytes); at += put_block_bytes) {
-      if (at < bytes) put(target + at, message + at, std::min(put_block_bytes, bytes - at), how);
+      if (at < bytes) copy_bytes_on(target + at, message + at, std::min(put_block_bytes, bytes - at), how);
       if (at >= next_bytes) continue;
       const size_t block = std::min(put_block_bytes, next_bytes - at);
-      if (copy != nullptr) put(copy + at, source + at, block, copy_how);
-      put(slot + at, source + at, block, slot_how);
+      if (copy != nullptr) copy_bytes_on(copy + at, source + at, block, copy_how);
+      copy_bytes_on(slot + at, source + at, block, slot_how);
     }
     stream_end();
     if (from.release() != Status::done) {

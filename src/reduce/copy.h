@@ -43,7 +43,12 @@ void copy_bytes(void* output, const void* input, size_t bytes, Store store) noex
 // As copy_bytes past the caches, but what is stored may pass later stores until stream_end(): for many small blocks, whose
 // fences would cost more than they do.
 void stream_bytes_on(void* output, const void* input, size_t bytes) noexcept;
-// The same to several outputs: the input is read once.
+// That, or as copy_bytes to the caches.
+inline void copy_bytes_on(void* output, const void* input, size_t bytes, Store store) noexcept {
+  if (store == Store::streaming) stream_bytes_on(output, input, bytes);
+  else copy_bytes(output, input, bytes, Store::cached);
+}
+// stream_bytes_on to several outputs: the input is read once.
 void stream_bytes_to(void* const* outputs, int n_outputs, const void* input, size_t bytes) noexcept;
 // After the last of these, before anybody else is told.
 void stream_end() noexcept;
