@@ -39,7 +39,7 @@ TEST(ShmBulk, MessagesUnderWayNeverOverlap) {
         for (const Message& other : under_way)
           ASSERT_TRUE(at + size <= other.begin || other.end <= at) << at << " over " << other.begin;
         ASSERT_LT(under_way.size(), messages_max);
-        bulk.take(at, size, number);
+        bulk.take(at, size, number, below(2) * 512);
         under_way.push_back({at, at + size, number});
       }
       if (at == ShmBulk::npos || below(2) == 0) {
@@ -77,6 +77,23 @@ TEST(ShmBulk, LargeMessagesUseAsManyPlacesAsALapHasAtLeast) {
       if (number > 1) bulk.give_back(number - 1, number);  // the one before, while this one is under way
     }
     EXPECT_EQ(used.size(), std::max<size_t>(places, 2)) << "two are under way at a time";
+  }
+}
+
+// Whoever reads to the end of a small message fetches ahead what lies behind it.
+TEST(ShmBulk, BehindAMessageAGapIsLeftIfThereIsRoom) {
+  constexpr size_t bytes = 1 << 20, gap = 512;
+  for (const bool all_read : {true, false}) {
+    ShmBulk bulk(bytes, bytes, 32, 4);
+    size_t begin = 0;
+    uint32_t number = 0;
+    for (const size_t size : {size_t{64}, size_t{4096}, bytes / 4 - gap, bytes / 4}) {
+      ASSERT_EQ(bulk.place(size), begin);
+      bulk.take(begin, size, ++number, gap);
+      begin += size < bytes / 4 ? size + gap : size;
+      if (all_read) bulk.give_back(number, number);
+    }
+    EXPECT_EQ(bulk.place(64), begin);
   }
 }
 

@@ -32,12 +32,23 @@ TEST(ShmWrites, NearNeighboursAreWrittenToAsUsual) {
 TEST(ShmWrites, FarOnesPastTheCachesUntilTheyAreNear) {
   ShmWrites writes(0);
   for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_GT(write(writes, 1000, 500, 60), 950) << "all but the first, and a try now and then";
+    EXPECT_GT(write(writes, 1000, turn == 0 ? 240 : 500, 60), 950) << "all but the first, and a try now and then";
     EXPECT_EQ(writes.store(1 << 20), Store::streaming);
+    EXPECT_EQ(writes.store(ShmWrites::bytes_min), Store::streaming);
+    EXPECT_EQ(writes.store(ShmWrites::bytes_min - 1), Store::cached);
     write(writes, 300, 60, 60);
     EXPECT_EQ(writes.store(1 << 20), Store::cached);
     EXPECT_EQ(write(writes, 1000, 60, 60), 0);
   }
+}
+
+TEST(ShmWrites, BehindSmallMessagesThatLieInTheCachesAGapIsLeft) {
+  ShmWrites writes(0);
+  EXPECT_EQ(writes.gap(64), ShmWrites::gap_bytes);
+  EXPECT_EQ(writes.gap(ShmWrites::gap_message_bytes_max), ShmWrites::gap_bytes);
+  EXPECT_EQ(writes.gap(ShmWrites::gap_message_bytes_max + 1), 0u);
+  write(writes, 1000, 500, 60);
+  EXPECT_EQ(writes.gap(64), 0u);
 }
 
 // A sender that stores most messages by itself, until it is told otherwise.

@@ -37,9 +37,11 @@ class ShmBulk {
     if (last.end + size <= (room_at_start ? std::min(lap, bytes_) : bytes_)) return last.end;
     return room_at_start ? 0 : npos;
   }
-  // The message `number` lies there. Numbers ascend, with gaps, and wrap at 2^32.
-  void take(size_t place, size_t bytes, uint32_t number) noexcept {
-    end_ = place + rounded(bytes);
+  // The message `number` lies there, and what follows is to begin no sooner than `gap` bytes behind it, if the message is
+  // small beside the ring. Numbers ascend, not each of them, and wrap at 2^32.
+  void take(size_t place, size_t bytes, uint32_t number, size_t gap = 0) noexcept {
+    const size_t size = rounded(bytes);
+    end_ = place + (size + gap <= bytes_ / 4 ? size + gap : size);
     at(last_++) = {number, place, end_};
   }
   // Of the messages up to number `sent`, those up to `consumed` have been read.

@@ -170,7 +170,7 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
   ShmLine& line = out_line();
   if (bytes > shm_inline_bytes_max) {
     const uint64_t at = std::exchange(reserved_, ShmBulk::npos);
-    if (at < bulk_bytes_) bulk_.take(at, bytes, sent_ + 1);
+    if (at < bulk_bytes_) bulk_.take(at, bytes, sent_ + 1, writes_.gap(bytes));
     std::memcpy(line.payload, &at, sizeof at);
   }
   publish(line, bytes, signature);

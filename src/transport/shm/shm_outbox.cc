@@ -46,7 +46,7 @@ Outbox::Place ShmOutbox::wait_for(uint32_t peer) noexcept {
 }
 
 void ShmOutbox::commit(size_t bytes, uint64_t signature) noexcept {
-  ring_.take(reserved_, bytes, ++sent_);
+  ring_.take(reserved_, bytes, ++sent_, writes_.gap(bytes));
   message(sent_) = {uint32_t(peers_.size()), 0};
   const std::span<Receiver> to = receivers(sent_);
   for (size_t i = 0; i < to.size(); ++i)
