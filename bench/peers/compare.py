@@ -46,7 +46,8 @@ def parse_arguments():
     parser.add_argument("--modes", default="hot", help="comma list of hot, cold and registered")
     parser.add_argument("--peers", default=",".join(peer.name for peer in peers.ALL), help="of those that can be had")
     parser.add_argument("--no-pin", action="store_true", help="let the ranks move between the cores")
-    parser.add_argument("--wait-near", type=float, default=10, help="seconds to wait for near cores before each round")
+    parser.add_argument("--cores", choices=["near", "far"], default="near", help="what to wait for where their distance changes")
+    parser.add_argument("--wait", type=float, default=10, help="for so many seconds at most before each run")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take")
     parser.add_argument("--json", type=pathlib.Path, help="write all single results; what the file holds already is kept")
     parser.add_argument("--output", type=pathlib.Path, help="write the table here as well")
@@ -110,10 +111,12 @@ class Machine:
         ns = self.line_exchange_ns()
         return ("alone" if ns is None else "near" if ns < NEAR_NS else "far"), ns
 
-    def wait_for_near(self, seconds):
+    def wait_for(self, wanted, seconds):
+        """The state after that."""
         until = time.monotonic() + seconds
-        while self.state()[0] == "far" and time.monotonic() < until:
+        while (state := self.state()[0]) not in (wanted, "alone") and time.monotonic() < until:
             time.sleep(0.5)
+        return state
 
     def limits(self):
         if len(self.cores) < 2:
@@ -216,9 +219,8 @@ def measure_group(willing, machine, case, group, options, results):
     transport, ranks, mode, collective = case
     willing = list(willing)  # who fails once is not asked again for this group
     for _ in range(options.rounds):
-        machine.wait_for_near(options.wait_near)
-        before, _ = machine.state()
         for peer in list(willing):
+            before = machine.wait_for(options.cores, options.wait)
             rows = run_once(peer, collective, peers.Run(ranks, transport, None), group, mode, options)
             after, _ = machine.state()
             if isinstance(rows, str):
@@ -230,7 +232,6 @@ def measure_group(willing, machine, case, group, options, results):
                     results.add((transport, ranks, mode, collective, size), before, peer.name, row)
             else:
                 results.dropped += 1
-            before = after
 
 
 def lines_of(results, chosen, limits):

@@ -13,7 +13,7 @@ COMPARE = pathlib.Path(sys.argv.pop(1)) / "bench/peers/compare.py"
 
 
 def compare(*arguments):
-    words = [sys.executable, COMPARE, "--build", BUILD, "--peers", "", "--ranks", 2, "--rounds", 1, "--wait-near", 0,
+    words = [sys.executable, COMPARE, "--build", BUILD, "--peers", "", "--ranks", 2, "--rounds", 1, "--wait", 0,
              "--sizes", "8,64K", *arguments]
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120, check=False)
 
