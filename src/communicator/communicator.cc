@@ -46,6 +46,7 @@ Code Communicator::run(const Request& request) noexcept {
   if (request.entry != nullptr && !await_begin(request)) [[unlikely]] return failure()->code;
   const bool small = may_repeat(request);
   Repeat& repeat = repeat_of(request.call);
+  if (small && repeat.is_in_place_of_block(request)) return run_again(repeat, request.input, request.output);
   if (small) repeat.mode = Repeat::Mode::none;
   Operation& operation = small ? repeat.operation : operation_;
   if (!begin(operation, request)) {
@@ -65,15 +66,13 @@ Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* 
   return status == Status::done ? Code::success : finish(repeat.operation, status);
 }
 
-// Calls that run_again's checks understand: in place, both pointers are the caller's.
 bool Communicator::may_repeat(const Request& request) const noexcept {
   const Call& call = request.call;
   const Meaning& kind = meaning(call.kind);
   const size_t blocks = kind.blocks ? size_t(size_) : 1;
-  return !recorder_->tracing() && !request.on_device && !goes_by_peers(request) &&
+  return !recorder_->tracing() && !request.on_device && !goes_by_peers(request) && !may_go_by_shared_memory(request) &&
          call.kind != Collective::send_recv && request.layout == nullptr && request.made == nullptr &&
-         request.terms == Terms{} && request.timeout_ns == 0 &&
-         !(request.in_place && kind.blocks && kind.input != kind.output) && call.count <= Repeat::bytes_max &&
+         request.terms == Terms{} && request.timeout_ns == 0 && call.count <= Repeat::bytes_max &&
          call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
 }
 
@@ -83,7 +82,9 @@ void Communicator::remember(Repeat& repeat, const Request& request) const noexce
   const bool is_root = int(call.root) == rank_;
   const size_t bytes = call.count * element_bytes(call);
   const auto bytes_of = [&](Part part) { return kind.blocks && part == Part::all ? bytes * size_t(size_) : bytes; };
-  repeat.remember(request, bytes_of(kind.input_of(is_root)), bytes_of(kind.output_of(is_root)));
+  const Part input = kind.input_of(is_root), output = kind.output_of(is_root);
+  repeat.remember(request, bytes_of(input), bytes_of(output));
+  if (request.in_place && input != output) repeat.mode = Repeat::Mode::in_place_of_block;
 }
 
 void Communicator::forget_repeats() noexcept {

@@ -79,7 +79,7 @@ struct Repeat {
   static constexpr size_t bytes_max = 4096;
 
   // Which buffers the rank has, and how they lie: what is left to check.
-  enum class Mode : uint8_t { none, disjoint, in_place, input_alone, output_alone, no_buffers };
+  enum class Mode : uint8_t { none, disjoint, in_place, in_place_of_block, input_alone, output_alone, no_buffers };
 
   Mode mode = Mode::none;
   Call call;
@@ -116,9 +116,16 @@ struct Repeat {
       case Mode::input_alone: return a != 0;
       case Mode::output_alone: return b != 0;
       case Mode::no_buffers: return a == 0 && b == 0;
+      case Mode::in_place_of_block:  // see below
       case Mode::none: break;
     }
     return false;
+  }
+
+  // Whether it is the same call once more, of which one buffer is this rank's block of the other. Where the block lies is
+  // checked the long way, lest each small call pays for it.
+  bool is_in_place_of_block(const Request& again) const noexcept {
+    return mode == Mode::in_place_of_block && again.in_place && call == again.call;
   }
 };
 

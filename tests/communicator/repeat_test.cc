@@ -69,6 +69,31 @@ TEST_F(Repeated, ATypeOrOperatorThatIsTheSameInItsLowBitsIsAnother) {
   expect_refused(call(in_.data(), out_.data(), tuttiFloat32, tuttiRedOp_t(256 + int(tuttiSum))), "op is");
 }
 
+// Of one rank, in place is one buffer. What lies a block further is the next rank's place, of which there is none.
+TEST_F(Repeated, OtherPlacesThanTheOwnBlockAreStillRefused) {
+  for (int i = 0; i < 2; ++i)
+    ASSERT_EQ(tuttiAllGather(in_.data(), in_.data(), 4, tuttiFloat32, comm_, nullptr), tuttiSuccess);
+  expect_refused(tuttiAllGather(in_.data() + 1, in_.data(), 4, tuttiFloat32, comm_, nullptr), "overlap");
+  expect_refused(tuttiAllGather(nullptr, in_.data(), 4, tuttiFloat32, comm_, nullptr), "sendbuff is NULL with count 4");
+  expect_refused(tuttiAllGather(in_.data(), nullptr, 4, tuttiFloat32, comm_, nullptr), "recvbuff is NULL with count 4");
+  EXPECT_EQ(tuttiAllGather(in_.data() + 4, in_.data(), 4, tuttiFloat32, comm_, nullptr), tuttiSuccess);  // side by side
+}
+
+TEST(Repeats, OnlyTheOwnBlockIsInPlace) {
+  run_threads(3, {}, [](int rank, tuttiComm_t comm) {
+    std::array<float, 16> data{};
+    const auto gather_from = [&](size_t at) {
+      return tuttiAllGather(data.data() + at, data.data(), 4, tuttiFloat32, comm, nullptr);
+    };
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(gather_from(size_t(rank) * 4), tuttiSuccess) << last_error();
+    for (const size_t at : {size_t(rank) * 4 + 1, size_t(rank + 1) % 3 * 4, size_t(rank + 2) % 3 * 4}) {
+      EXPECT_EQ(gather_from(at), tuttiInvalidArgument) << at;
+      EXPECT_NE(last_error().find("overlap"), std::string::npos) << last_error();
+    }
+    ASSERT_EQ(gather_from(size_t(rank) * 4), tuttiSuccess) << last_error();
+  });
+}
+
 TEST_F(Repeated, InPlaceAndNotMayAlternate) {
   for (int i = 0; i < 5; ++i) {
     in_ = {1, 2, 3, 4};
@@ -148,9 +173,27 @@ void calls_of_blocks(int n, int rank, int round, tuttiComm_t comm) {
     if (round % 2 == 0) continue;
     ASSERT_EQ(tuttiAlltoAll(send, send, count, tuttiInt64, comm, nullptr), tuttiSuccess);
     expect(send, same, me);
-    fill(zero);
-    ASSERT_EQ(tuttiAllGather(send + own_at, send, count, tuttiInt64, comm, nullptr), tuttiSuccess);
-    expect(send, same, zero);
+    // More than once in a row, where the block lies in the other buffer; the last time in another place.
+    for (const int turn : {0, 1, 2}) {
+      std::vector<int64_t> moved(all + 3);
+      int64_t* const here = turn < 2 ? send : moved.data() + shift;
+      const auto refill = [&](auto to_of) {
+        fill(to_of);
+        std::copy(send, send + all, here);
+      };
+      refill(zero);
+      ASSERT_EQ(tuttiAllGather(here + own_at, here, count, tuttiInt64, comm, nullptr), tuttiSuccess);
+      expect(here, same, zero);
+      refill(zero);
+      ASSERT_EQ(tuttiGather(here + own_at, here, count, tuttiInt64, root, comm, nullptr), tuttiSuccess);
+      if (rank == root) expect(here, same, zero);
+      refill(same);
+      ASSERT_EQ(tuttiReduceScatter(here, here + own_at, count, tuttiInt64, tuttiMax, comm, nullptr), tuttiSuccess);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(here[own_at + i], value(n - 1, rank, i));
+      refill(same);
+      ASSERT_EQ(tuttiScatter(here, here + own_at, count, tuttiInt64, root, comm, nullptr), tuttiSuccess);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(here[own_at + i], value(root, rank, i));
+    }
   }
 }
 

@@ -160,6 +160,27 @@ TEST_F(SharedPaths, GiveTheBitsThatMessagesGiveAsProcesses) {
     test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
 }
 
+// Calls that are small enough to be remembered where they go by messages.
+TEST_F(SharedPaths, SmallCallsMadeAgainGiveNewResults) {
+  test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    for (const size_t count : {size_t{16}, size_t{700}, size_t{1024}}) {
+      Buffer in(count * sizeof(float), true), out(2 * count * sizeof(float), true);
+      float* const send = reinterpret_cast<float*>(in.data());
+      float* const recv = reinterpret_cast<float*>(out.data());
+      for (int round = 0; round < 4; ++round) {
+        for (size_t i = 0; i < count; ++i) send[i] = float(i) + float(rank + 10 * round);
+        ASSERT_EQ(tuttiAllReduce(send, recv, count, tuttiFloat32, tuttiSum, comm, nullptr), tuttiSuccess);
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[i], float(2 * i) + float(1 + 20 * round)) << count;
+        ASSERT_EQ(tuttiAllGather(send, recv, count, tuttiFloat32, comm, nullptr), tuttiSuccess);
+        for (size_t i = 0; i < 2 * count; ++i) ASSERT_EQ(recv[i], float(i % count) + float(int(i / count) + 10 * round));
+        ASSERT_EQ(tuttiBroadcast(send, recv, count, tuttiFloat32, round % 2, comm, nullptr), tuttiSuccess);
+        for (size_t i = 0; i < count; ++i) ASSERT_EQ(recv[i], float(i) + float(round % 2 + 10 * round));
+      }
+    }
+    EXPECT_GE(direct_calls(comm), 12u);
+  });
+}
+
 // What several outputs get is stored past the caches where all buffers together exceed the last one. Blocks begin anywhere in a
 // cache line.
 TEST_F(SharedPaths, GiveTheBitsThatMessagesGivePastTheCaches) {
