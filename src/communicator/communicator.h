@@ -122,7 +122,7 @@ struct Repeat {
     return false;
   }
 
-  // Whether it is the same call once more, of which one buffer is this rank's block of the other. Where the block lies is
+  // Whether it is the same call once more, of which one buffer is this rank's block of the other. That it lies there is
   // checked the long way, lest each small call pays for it.
   bool is_in_place_of_block(const Request& again) const noexcept {
     return mode == Mode::in_place_of_block && again.in_place && call == again.call;

@@ -37,8 +37,8 @@ class ShmBulk {
     if (last.end + size <= (room_at_start ? std::min(lap, bytes_) : bytes_)) return last.end;
     return room_at_start ? 0 : npos;
   }
-  // The message `number` lies there, and what follows is to begin no sooner than `gap` bytes behind it, if the message is
-  // small beside the ring. Numbers ascend, not each of them, and wrap at 2^32.
+  // The message `number` lies there, and what follows begins no sooner than `gap` bytes behind it, unless it is large
+  // beside the ring. Numbers ascend, not each of them, and wrap at 2^32.
   void take(size_t place, size_t bytes, uint32_t number, size_t gap = 0) noexcept {
     const size_t size = rounded(bytes);
     end_ = place + (size + gap <= bytes_ / 4 ? size + gap : size);

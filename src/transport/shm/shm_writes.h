@@ -26,10 +26,10 @@ class ShmWrites {
   // For who stores a message there by itself.
   Store store(size_t bytes) const noexcept { return past_caches_ && bytes >= bytes_min ? Store::streaming : Store::cached; }
 
-  // What is left free behind a message. A core that reads a small one to its end fetches the lines that follow, and so takes
-  // them away from a sender who is about to write the next message there. (Measured, Zen 4, near: messages of 1, 2 and 4 KiB
-  // that their receiver waits for, one after the other, 0.15, 0.25 and 0.38 µs each without a gap, 0.11, 0.13 and 0.18 with
-  // it; from 16 KiB on it makes no difference. Past the caches it costs up to a third.)
+  // What is left free behind a message. A core that reads a small one to its end fetches the lines that follow, and so
+  // takes them away from a sender who is about to write the next message there. (Measured, Zen 4, near: messages of 1, 2
+  // and 4 KiB that their receiver waits for, 0.15, 0.25 and 0.38 µs each without a gap, 0.11, 0.13 and 0.18 with it; from
+  // 16 KiB on it makes no difference. Past the caches it costs up to a third.)
   size_t gap(size_t bytes) const noexcept { return past_caches_ || bytes > gap_message_bytes_max ? 0 : gap_bytes; }
 
   // For who would store the next message by itself: whether it had better be written here, and timed.
