@@ -66,6 +66,7 @@ Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* 
   return status == Status::done ? Code::success : finish(repeat.operation, status);
 }
 
+// What goes without a message, or by a way of its own, has no plan here that could start again.
 bool Communicator::may_repeat(const Request& request) const noexcept {
   const Call& call = request.call;
   const Meaning& kind = meaning(call.kind);
