@@ -1,4 +1,4 @@
-// What the processor offers to those who wait.
+// What the processor offers to those who wait, and to those who know what they will read or write next.
 #pragma once
 
 namespace tutti {
@@ -9,6 +9,17 @@ inline void cpu_relax() noexcept {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#endif
+}
+
+// Has the cache line at `at` fetched, to be read soon, or to be written, when other cores lose it. Hints: nobody waits, and
+// no address is wrong.
+inline void fetch_to_read(const void* at) noexcept { __builtin_prefetch(at, 0); }
+inline void fetch_to_write(void* at) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<char*>(at)));  // for the builtin, compilers ask to share the line
+#else
+  __builtin_prefetch(at, 1);
 #endif
 }
 

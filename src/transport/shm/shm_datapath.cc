@@ -3,12 +3,22 @@
 #include <cstring>
 #include <utility>
 
+#include "base/cpu.h"
 #include "reduce/copy.h"
 #include "transport/doorbell.h"
 #include "transport/shm/shm_endpoint.h"
 
 namespace tutti {
 namespace {
+
+// Small messages in one direction, from a rank that is ahead: each line crosses from one core to the other and back, which
+// takes longer than a call, so both sides have the next lines on their way. (Measured, Zen 4, 2 ranks far from each other,
+// broadcasts of 8 B: 0.16 µs each without, 0.05 with it; one side alone gains nothing, the other one then waits as long.)
+// The receiver's distance is the longer one: a line that it fetches before it is written is fetched twice.
+constexpr int32_t lines_ahead_to_write = 2, lines_ahead_to_read = 8;
+// Likewise the place of the next message, as if it were like this one. (Measured so, 256 B to 1 KiB: 0.6 to 0.9 of the time
+// in broadcast, reduce and scatter, calls in both directions as before.)
+constexpr size_t fetched_bytes_max = 1024;
 
 template <size_t n>
 void copy_fixed(std::byte* to, const std::byte* from, size_t at) noexcept {
@@ -172,8 +182,17 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
     const uint64_t at = std::exchange(reserved_, ShmBulk::npos);
     if (at < bulk_bytes_) bulk_.take(at, bytes, sent_ + 1, writes_.gap(bytes));
     std::memcpy(line.payload, &at, sizeof at);
+    publish(line, bytes, signature);
+    if (at < bulk_bytes_ && bytes <= fetched_bytes_max) fetch_next_place(bytes);
+  } else {
+    publish(line, bytes, signature);
   }
-  publish(line, bytes, signature);
+}
+
+void ShmEndpoint::fetch_next_place(size_t bytes) noexcept {
+  const size_t at = bulk_.place(bytes);
+  if (at == ShmBulk::npos) return;
+  for (size_t i = 0; i < bytes; i += sizeof(ShmLine)) fetch_to_write(out_bulk_ + at + i);
 }
 
 uint32_t ShmEndpoint::post(size_t at, size_t bytes, uint64_t signature) noexcept {
@@ -248,6 +267,7 @@ Status ShmEndpoint::release() noexcept {
 
 inline Status ShmEndpoint::count_as_received() noexcept {
   ++received_;
+  fetch_to_read(&in_lines_[(received_ + lines_ahead_to_read) & mask_]);
   in_->consumed.store(received_, std::memory_order_release);  // pairs with the load in look_for_credit
   if (look_after_store(in_->starved) != 0) [[unlikely]] wake_peer();
   return Status::done;
@@ -324,6 +344,8 @@ inline void ShmEndpoint::publish(ShmLine& line, size_t bytes, uint64_t signature
   line.consumed = received_;
   ++sent_;
   line.sequence.store(sent_, std::memory_order_release);  // pairs with the load in arrived
+  // Not one that the receiver may be about to read.
+  if (int32_t(sent_limit_ - sent_) > lines_ahead_to_write) fetch_to_write(&out_lines_[(sent_ + lines_ahead_to_write) & mask_]);
   wake_peer();
 }
 

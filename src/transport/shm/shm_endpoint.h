@@ -149,6 +149,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
   std::byte* bulk_place(size_t bytes) noexcept;
+  void fetch_next_place(size_t bytes) noexcept;
   // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
