@@ -15,9 +15,9 @@ inline void cpu_relax() noexcept {
 // Has the cache line at `at` fetched, to be read soon, or to be written, when other cores lose it. Hints: nobody waits, and
 // no address is wrong.
 inline void fetch_to_read(const void* at) noexcept { __builtin_prefetch(at, 0); }
-inline void fetch_to_write(void* at) noexcept {
+inline void fetch_to_write(const void* at) noexcept {
 #if defined(__x86_64__)
-  asm volatile("prefetchw %0" : : "m"(*static_cast<char*>(at)));  // for the builtin, compilers ask to share the line
+  asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(at)));  // for the builtin, compilers ask to share the line
 #else
   __builtin_prefetch(at, 1);
 #endif
