@@ -56,7 +56,9 @@ Code Communicator::run(const Request& request) noexcept {
   if (small) remember(repeat, request);
   if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr || by_shared_memory_ != nullptr)
     return wait_for(operation, timeout_ns(request));
-  return finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
+  const Code code = finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
+  if (timed_.operation != nullptr && code == Code::success) [[unlikely]] end_timing(operation);
+  return code;
 }
 
 Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept {
@@ -201,6 +203,16 @@ void Communicator::find_regions(Work& work) noexcept {
   work.output_region = work.output == work.input ? work.input_region : region_of(work.output);
 }
 
+// Buffers in ordinary memory as well, where that is faster or has to be tried.
+void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
+  if (work.input_region != nullptr && work.output_region != nullptr) return;
+  const Lending::Way way = lending_.next(kind, work.bytes(), work.input == work.output);
+  if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
+  if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
+  if (!way.timed) return;
+  timed_ = {&operation, way, now_ns()};
+}
+
 // A rank's input times its scalar; all its vectors, unless they are joined already.
 Request Communicator::with_multiplied_input(const Request& asked) {
   const size_t vectors = joins_its_vectors(asked) ? 1 : asked.terms.inputs;
@@ -310,7 +322,10 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.element_bytes = element_bytes(call);
   work.signature = pack(call, request.terms);
   work.layout = request.layout.get();
-  if (work.bytes() >= lent_call_bytes_min && !request.on_device) find_regions(work);
+  if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
+    find_regions(work);
+    if (may_lend_private(request)) lend_private(operation, work, call.kind);
+  }
   const Meaning& kind = meaning(call.kind);
   if (kind.blocks) {
     const bool is_root = int(call.root) == rank_;
@@ -323,6 +338,12 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   const bool point_to_point = call.kind == Collective::send_recv;
   if (!recorded) recorder_->begin(operation, work.signature);
   engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
+}
+
+void Communicator::end_timing(const Operation& operation) noexcept {
+  if (&operation != timed_.operation) return;
+  lending_.took(timed_.way, now_ns() - timed_.since);
+  timed_.operation = nullptr;
 }
 
 Status Communicator::progress(Operation& operation) noexcept {
@@ -341,6 +362,7 @@ Status Communicator::progress(Operation& operation) noexcept {
     else recorder_->waits(operation, engine_->waiting_on(operation));
   }
   if (status == Status::done) {
+    if (timed_.operation != nullptr) [[unlikely]] end_timing(operation);
     if (operation.work().device != nullptr) [[unlikely]] device_side_->end(*operation.work().device);
     return status;
   }

@@ -22,6 +22,7 @@
 #include "communicator/operators.h"
 #include "communicator/patience.h"
 #include "communicator/registrations.h"
+#include "communicator/lending.h"
 #include "communicator/shared_path.h"
 #include "communicator/flight_recorder.h"
 #include "communicator/links.h"
@@ -230,6 +231,10 @@ class Communicator {
   const SharedPath* shared_path() const noexcept { return shared_path_.get(); }
   // Whether a call may go through the memory of all ranks, as far as its arguments tell; likewise. The same on all ranks.
   bool may_go_by_shared_memory(const Request& request) const noexcept;
+  // Whether a call tries to lend ordinary memory, as far as is known before it begins. The same on all ranks.
+  bool may_lend_private(const Request& request) const noexcept {
+    return lends_private_ && Lending::serves(request.call.kind);
+  }
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
@@ -340,6 +345,8 @@ class Communicator {
   void begin_on_device(Work& work, const Request& request);
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
+  void lend_private(const Operation& operation, Work& work, Collective kind) noexcept;
+  void end_timing(const Operation& operation) noexcept;
   bool joins_its_vectors(const Request& request) const noexcept {
     return request.terms.inputs > 1 && !adds_exactly(request);
   }
@@ -380,6 +387,15 @@ class Communicator {
   std::unique_ptr<SharedPath> shared_path_;
   const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
   size_t shared_path_bytes_min_ = ~size_t{0};
+  bool lends_private_ = false;  // every peer can read this rank's ordinary memory; not the same on all
+  const LentRegion private_memory_{LentRegion::private_number, nullptr, ~size_t{0}};
+  Lending lending_;
+  struct Timed {
+    const Operation* operation = nullptr;  // null: none is being timed
+    Lending::Way way;
+    TimeNs since = 0;
+  };
+  Timed timed_;
   bool crowded_ = false;  // some core has several ranks; the same on all
   std::vector<uint8_t> shares_core_with_;  // [rank], where they are crowded: may run on this one's cores
   int channels_ = 1;  // of collectives

@@ -167,7 +167,8 @@ Status CallSet::look() noexcept {
         if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
         item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
                        !communicator.goes_by_peers(item.call.request) &&
-                       !communicator.may_go_by_shared_memory(item.call.request);
+                       !communicator.may_go_by_shared_memory(item.call.request) &&
+                       !communicator.may_lend_private(item.call.request);
         item.scratch_epoch = communicator.scratch_epoch();
       }
       item.begun = true;

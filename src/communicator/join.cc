@@ -293,6 +293,9 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
+  lends_private_ = one_host && size_ > 1 && std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
+                     return peer == nullptr || peer->lends_private();
+                   });
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   crowded_ = contention_of(by_machine) > 1;
   for (int r = 0; crowded_ && r < size_; ++r)

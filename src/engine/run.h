@@ -234,7 +234,7 @@ class Engine::Run {
     Endpoint& from = sender(fold, 0);
     const Store how = could_stream() && fold.n_to == 0 ? past_caches(write_at(fold.dst), bytes) : Store::cached;
     const bool is_viewed = how == Store::streaming || (ends_tile(fold) && bytes >= put_copy_bytes_min);
-    if (expect(from, fold, bytes) || !is_viewed || from.stages())
+    if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view())
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);

@@ -21,6 +21,10 @@ struct LentRegion {
   // then. Null: nobody tells, so nobody may keep its pages pinned.
   std::shared_ptr<const std::atomic<uint64_t>> changes;
 
+  // Not a file, but all memory of this process: peers read it by way of the kernel, where they may.
+  static constexpr uint64_t private_number = 0;
+  bool is_private() const noexcept { return number == private_number; }
+
   bool holds(const std::byte* data, size_t size) const noexcept {
     return data >= begin && size <= bytes && size_t(data - begin) <= bytes - size;
   }

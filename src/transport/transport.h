@@ -120,6 +120,9 @@ class Endpoint {
     return send(data, bytes, signature, bytes_done);
   }
 
+  // Whether the region may be a private one (LentRegion::is_private). Else it must not be.
+  virtual bool lends_private() const noexcept { return false; }
+
   // Whether lend_from_device() takes a message of so many bytes from there.
   virtual bool reaches([[maybe_unused]] const DeviceRegion& region, [[maybe_unused]] size_t bytes) noexcept { return false; }
   // As lend, of memory of a device, once reaches() has said true. The region outlives the flush.
@@ -173,6 +176,8 @@ class Endpoint {
   virtual Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept = 0;
   // failed: the sender revoked what was viewed, so it may have changed meanwhile and is worth nothing.
   virtual Status release() noexcept = 0;
+  // Whether the next message has arrived and is copied in order to be viewed, so that it is better received.
+  virtual bool copies_to_view() const noexcept { return false; }
   // What the next message's arrival can be seen at, by plain looking.
   virtual Watch watch() const noexcept { return {}; }
 

@@ -113,65 +113,85 @@ TEST_P(TransportConformance, DeliversMessagesOfEverySize) {
   }
 }
 
+// What may be lent: a memory file's, and where the transport can read that a program's own.
+std::vector<LentRegion> regions_of(const Fd& file, const Mapping& memory, const Endpoint& lender) {
+  std::vector<LentRegion> regions = {region_of(file, memory)};
+  if (lender.lends_private()) regions.push_back({LentRegion::private_number, nullptr, ~size_t{0}});
+  return regions;
+}
+
 // Whether it is copied or read where it lies: the message is what was lent, and from flush's done on the memory is the
 // sender's again.
 TEST_P(TransportConformance, LentMemoryMayChangeOnceItIsFlushed) {
   connect(2, 1);
   const Fd file = make_memory_file("test", 8 << 20, "test");
   const Mapping memory(file.get(), 0, 8 << 20, "test");
-  const LentRegion region = region_of(file, memory);
-  for (uint64_t i = 0; i < 50; ++i) {
-    const size_t bytes = i % 3 == 0 ? bytes_max_ : i % 3 == 1 ? bytes_max_ / 2 + i : i;
-    const std::vector<std::byte> sent = data_of(bytes, i + 1);
-    std::byte* const place = memory.at(i * 12'345);
-    std::memcpy(place, sent.data(), bytes);
-    std::vector<std::byte> received(bytes);
-    size_t lent_bytes = 0, received_bytes = 0;
-    Status lending = Status::again;
-    const Status receiving = settle([&] {
-      if (lending == Status::again) lending = endpoint(0, 1).lend(region, place, bytes, i, lent_bytes);
-      if (lending == Status::done && endpoint(0, 1).flush() == Status::done) std::memset(place, 0xee, bytes);
-      return endpoint(1, 0).recv(received.data(), bytes, i, received_bytes);
-    });
-    ASSERT_EQ(lending, Status::done);
-    ASSERT_EQ(receiving, Status::done);
-    EXPECT_EQ(lent_bytes, bytes);
-    ASSERT_EQ(received, sent) << bytes << " bytes";
-    ASSERT_EQ(settle([&] { return endpoint(0, 1).flush(); }), Status::done);
-  }
+  std::vector<std::byte> own(8 << 20);
+  for (const LentRegion& region : regions_of(file, memory, endpoint(0, 1)))
+    for (uint64_t i = 0; i < 50; ++i) {
+      const size_t bytes = i % 3 == 0 ? bytes_max_ : i % 3 == 1 ? bytes_max_ / 2 + i : i;
+      const std::vector<std::byte> sent = data_of(bytes, i + 1);
+      std::byte* const place = (region.is_private() ? own.data() : memory.data()) + i * 12'345;
+      std::memcpy(place, sent.data(), bytes);
+      std::vector<std::byte> received(bytes);
+      size_t lent_bytes = 0, received_bytes = 0;
+      const std::byte* viewed = nullptr;
+      Status lending = Status::again;
+      const Status receiving = settle([&] {
+        if (lending == Status::again) lending = endpoint(0, 1).lend(region, place, bytes, i, lent_bytes);
+        if (lending == Status::done && endpoint(0, 1).flush() == Status::done) std::memset(place, 0xee, bytes);
+        return i % 2 == 0 ? endpoint(1, 0).recv(received.data(), bytes, i, received_bytes) : endpoint(1, 0).view(bytes, i, viewed);
+      });
+      ASSERT_EQ(lending, Status::done);
+      ASSERT_EQ(receiving, Status::done);
+      EXPECT_EQ(lent_bytes, bytes);
+      if (viewed != nullptr) {
+        const std::byte* again = nullptr;
+        ASSERT_EQ(endpoint(1, 0).view(bytes, i, again), Status::done);
+        EXPECT_EQ(again, viewed);
+        received.assign(viewed, viewed + bytes);
+        ASSERT_EQ(endpoint(1, 0).release(), Status::done);
+      }
+      ASSERT_EQ(received, sent) << bytes << " bytes";
+      ASSERT_EQ(settle([&] { return endpoint(0, 1).flush(); }), Status::done);
+    }
 }
 
 // Who has failed gives its memory back at once. What a peer reads from then on is worth nothing, and it is told so.
 TEST_P(TransportConformance, WhatIsRevokedIsNotTaken) {
-  for (const bool viewed : {false, true}) {
-    connect(2, 1);
-    const Fd file = make_memory_file("test", 1 << 20, "test");
-    const Mapping memory(file.get(), 0, 1 << 20, "test");
-    const LentRegion region = region_of(file, memory);
-    const std::vector<std::byte> sent = data_of(bytes_max_, 5);
-    std::memcpy(memory.data(), sent.data(), bytes_max_);
-    size_t lent_bytes = 0, received_bytes = 0;
-    std::vector<std::byte> received(bytes_max_);
-    const std::byte* place = nullptr;
-    Status lending = Status::again;
-    const Status seen = settle([&] {
-      if (lending == Status::again) lending = endpoint(0, 1).lend(region, memory.data(), bytes_max_, 9, lent_bytes);
-      if (lending == Status::again) return endpoint(1, 0).recv(received.data(), bytes_max_, 9, received_bytes);
-      return viewed && received_bytes == 0 ? endpoint(1, 0).view(bytes_max_, 9, place) : Status::done;
-    });
-    ASSERT_EQ(seen, Status::done);
-    endpoint(0, 1).revoke();
-    std::memset(memory.data(), 0xee, bytes_max_);
-    Status end = Status::done;
-    if (place != nullptr) {
-      std::memcpy(received.data(), place, bytes_max_);
-      end = endpoint(1, 0).release();
-    } else if (received_bytes < bytes_max_) {
-      end = settle([&] { return endpoint(1, 0).recv(received.data(), bytes_max_, 9, received_bytes); });
+  for (const bool viewed : {false, true})
+    for (const bool is_private : {false, true}) {
+      connect(2, 1);
+      if (is_private && !endpoint(0, 1).lends_private()) continue;
+      const Fd file = make_memory_file("test", 1 << 20, "test");
+      const Mapping memory(file.get(), 0, 1 << 20, "test");
+      const LentRegion region = regions_of(file, memory, endpoint(0, 1))[is_private];
+      const std::vector<std::byte> sent = data_of(bytes_max_, 5);
+      std::vector<std::byte> own(sent);
+      std::memcpy(memory.data(), sent.data(), bytes_max_);
+      std::byte* const lent = is_private ? own.data() : memory.data();
+      size_t lent_bytes = 0, received_bytes = 0;
+      std::vector<std::byte> received(bytes_max_);
+      const std::byte* place = nullptr;
+      Status lending = Status::again;
+      const Status seen = settle([&] {
+        if (lending == Status::again) lending = endpoint(0, 1).lend(region, lent, bytes_max_, 9, lent_bytes);
+        if (lending == Status::again) return endpoint(1, 0).recv(received.data(), bytes_max_, 9, received_bytes);
+        return viewed && received_bytes == 0 ? endpoint(1, 0).view(bytes_max_, 9, place) : Status::done;
+      });
+      ASSERT_EQ(seen, Status::done);
+      endpoint(0, 1).revoke();
+      std::memset(lent, 0xee, bytes_max_);
+      Status end = Status::done;
+      if (place != nullptr) {
+        std::memcpy(received.data(), place, bytes_max_);
+        end = endpoint(1, 0).release();
+      } else if (received_bytes < bytes_max_) {
+        end = settle([&] { return endpoint(1, 0).recv(received.data(), bytes_max_, 9, received_bytes); });
+      }
+      if (end == Status::done) EXPECT_EQ(received, sent);
+      else EXPECT_EQ(end, Status::failed);
     }
-    if (end == Status::done) EXPECT_EQ(received, sent);
-    else EXPECT_EQ(end, Status::failed);
-  }
 }
 
 TEST_P(TransportConformance, SaysAgainWhereNothingHasCome) {

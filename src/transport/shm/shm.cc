@@ -24,6 +24,7 @@
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handshake.h"
 #include "transport/shm/shm_outbox.h"
+#include "transport/shm/shm_peek.h"
 
 namespace tutti {
 namespace {
@@ -57,13 +58,14 @@ struct Hello {
   uint32_t membarrier = 0;  // 1: this process answers to others' membarriers
   uint32_t pid = 0;
   uint64_t process = 0;     // random, the same for all ranks of a process and for what it forks
+  ShmProof proof;
   ShmToken token{};
   std::array<char, 40> boot_id{};
   uint64_t own_cache_bytes = 0, last_cache_bytes = 0;
   std::array<uint64_t, 16> cores{};  // that it may run on, a bit each; none where there are too many to say
   uint64_t traded_places = 0;
 };
-static_assert(sizeof(Hello) == 240);
+static_assert(sizeof(Hello) == 256);
 
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
 // FIFOs of all channels and, from a page's start, their bulk areas, each with its places that change hands; last the owner's
@@ -105,12 +107,14 @@ std::array<char, 40> boot_id() {
   return id;
 }
 
+uint64_t random_number() {
+  uint64_t random = 0;
+  randombytes_buf(&random, sizeof random);
+  return random;
+}
+
 uint64_t process_number() {
-  static const uint64_t number = [] {
-    uint64_t random = 0;
-    randombytes_buf(&random, sizeof random);
-    return random;
-  }();
+  static const uint64_t number = random_number();
   return number;
 }
 
@@ -127,10 +131,10 @@ void check_inbox(int fd, size_t bytes, const std::string& who) {
 class ShmTransport final : public Transport {
  public:
   ShmTransport(int size, size_t channels, size_t message_bytes_max, Doorbell* doorbell,
-               std::unique_ptr<Doorbell> own_doorbell, Mapping inbox, bool locked)
+               std::unique_ptr<Doorbell> own_doorbell, Mapping inbox, bool locked, std::unique_ptr<const uint64_t> proof)
       : size_(size), message_bytes_max_(message_bytes_max), doorbell_(doorbell),
         own_doorbell_(std::move(own_doorbell)), locked_(locked), inbox_(std::move(inbox)),
-        endpoints_(channels * size_t(size)) {
+        proof_(std::move(proof)), endpoints_(channels * size_t(size)) {
     sleeping_ = &reinterpret_cast<ShmInboxHeader*>(inbox_.at(0))->sleeping;
   }
 
@@ -181,6 +185,7 @@ class ShmTransport final : public Transport {
     Mapping header, part, outboxes;
     Fd doorbell;
     std::unique_ptr<ShmLender> lender;
+    std::unique_ptr<ShmPeek> peek;  // null: its memory may not be read
     bool same_process;
   };
   void add(int peer, Peer mapped, std::byte* own_part, const InboxLayout& layout) {
@@ -189,6 +194,7 @@ class ShmTransport final : public Transport {
     link.same_process = mapped.same_process;
     link.lender = mapped.lender.get();
     link.borrower = &borrower_;
+    link.peek = mapped.peek.get();
     link.peer_sleeping = &reinterpret_cast<ShmInboxHeader*>(mapped.header.at(0))->sleeping;
     link.peer_doorbell = mapped.doorbell.get();
     link.lines = uint32_t(layout.lines);
@@ -213,6 +219,11 @@ class ShmTransport final : public Transport {
     }
     peers_.push_back(std::move(mapped));
   }
+  // The peer may read this rank's own memory.
+  void is_peeked_by(int peer) {
+    for (size_t at = size_t(peer); at < endpoints_.size(); at += size_t(size_))
+      if (endpoints_[at] != nullptr) endpoints_[at]->is_peeked();
+  }
   // Before any peer is added. `members`: of this host.
   void make_outboxes(const InboxLayout& layout, size_t members) {
     outboxes_.reserve(layout.channels);
@@ -233,6 +244,7 @@ class ShmTransport final : public Transport {
   bool locked_;
   std::atomic<uint32_t>* sleeping_;
   Mapping inbox_;
+  std::unique_ptr<const uint64_t> proof_;  // peers read it where it lies
   ShmBorrower borrower_;
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<ShmEndpoint>> endpoints_;
@@ -265,12 +277,15 @@ class Builder {
     std::vector<unsigned char> reached(size_t(bootstrap_.size()), 0);
     agreement_.attempt([&] { meet_peers(reached); });
     const std::vector<Bytes> all = agreement_.gather(std::as_bytes(std::span(reached)));
+    std::vector<unsigned char> peeks(size_t(bootstrap_.size()), 0);
     agreement_.attempt([&] {
       for (size_t i = 0; i < group_.size(); ++i)
         if (reached[size_t(group_[i])] != 0 && all[size_t(group_[i])][size_t(bootstrap_.rank())] != std::byte{0})
-          map_peer(i);
+          peeks[size_t(group_[i])] = map_peer(i) ? 1 : 0;
     });
-    agreement_.gather({});
+    const std::vector<Bytes> by_whom = agreement_.gather(std::as_bytes(std::span(peeks)));
+    for (int rank = 0; options_.lends && rank < bootstrap_.size(); ++rank)
+      if (by_whom[size_t(rank)][size_t(bootstrap_.rank())] != std::byte{0}) transport_->is_peeked_by(rank);
     return std::move(transport_);
   }
 
@@ -280,6 +295,8 @@ class Builder {
     agreement_.attempt([&] {
       check_options(options_);
       listener_ = open_shm_listener();
+      proof_ = std::make_unique<const uint64_t>(random_number());
+      hello.proof = {*proof_, uint64_t(reinterpret_cast<uintptr_t>(proof_.get()))};
       if (options_.doorbell == nullptr) own_doorbell_ = std::make_unique<Doorbell>();
       hello.boot_id = boot_id();
       hello.cores = cores_allowed();
@@ -370,7 +387,7 @@ class Builder {
     }
     Doorbell* doorbell = own_doorbell_ ? own_doorbell_.get() : options_.doorbell;
     transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
-                                                std::move(own_doorbell_), std::move(mapping), locked_);
+                                                std::move(own_doorbell_), std::move(mapping), locked_, std::move(proof_));
     transport_->set_spread_bytes_max(layout_.spread_bytes);
     if (layout_.outbox_bytes > 0) transport_->make_outboxes(layout_, group_.size());
     const std::array<int, 3> gift = {inbox.get(), doorbell->fd(), transport_->mailbox_fd()};
@@ -387,16 +404,19 @@ class Builder {
     }
   }
 
-  void map_peer(size_t member) {
+  // Whether this rank may read the peer's own memory.
+  bool map_peer(size_t member) {
     ShmGift gift = std::move(gifts_[member]);
     const int inbox = gift.at(0).get();
     check_inbox(inbox, layout_.total_bytes(group_.size()), bootstrap_.describe(group_[member]));
     ShmTransport::Peer peer{Mapping(inbox, 0, header_bytes, about, smaller_slots),
                             Mapping(inbox, layout_.part_at(my_member_), layout_.part_bytes(), about, smaller_slots),
                             outboxes_of(inbox), std::move(gift.at(1)), lender_to(std::move(gift.at(2))),
-                            same_process(group_[member])};
+                            peek_of(group_[member]), same_process(group_[member])};
+    const bool peeks = peer.peek != nullptr;
     peer.part.touch(0, layout_.fifos_bytes());
     transport_->add(group_[member], std::move(peer), transport_->inbox(layout_.part_at(member)), layout_);
+    return peeks;
   }
 
   Mapping outboxes_of(int inbox) const {
@@ -405,6 +425,11 @@ class Builder {
   }
   std::unique_ptr<ShmLender> lender_to(Fd mailbox) const {
     return options_.lends ? std::make_unique<ShmLender>(std::move(mailbox), bootstrap_.rank()) : nullptr;
+  }
+  std::unique_ptr<ShmPeek> peek_of(int rank) const {
+    const Hello& theirs = hellos_[size_t(rank)];
+    auto peek = std::make_unique<ShmPeek>(pid_t(theirs.pid), theirs.proof);
+    return peek->works() ? std::move(peek) : nullptr;
   }
   bool same_process(int rank) const {
     const Hello &mine = hellos_[size_t(bootstrap_.rank())], &theirs = hellos_[size_t(rank)];
@@ -420,6 +445,7 @@ class Builder {
   Agreement agreement_;
   ShmListener listener_;
   std::unique_ptr<Doorbell> own_doorbell_;
+  std::unique_ptr<const uint64_t> proof_;
   std::vector<Hello> hellos_;
   std::vector<int> group_;  // ranks with this rank's boot id, itself among them
   size_t my_member_ = 0;

@@ -68,7 +68,10 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       peer_(link.peer),
       same_process_(link.same_process),
       lender_(link.lender),
-      borrower_(link.borrower) {}
+      borrower_(link.borrower),
+      peek_(link.peek) {
+  if (peek_ != nullptr) stage_ = std::make_unique_for_overwrite<std::byte[]>(message_bytes_max_);
+}
 
 Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   if (bytes > shm_inline_bytes_max || failed_ || sent_ == sent_limit_) [[unlikely]]
@@ -110,7 +113,8 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
 }
 
 bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
-  return bytes >= lent_bytes_min && bytes <= message_bytes_max_ && tell(region);
+  if (bytes < lent_bytes_min || bytes > message_bytes_max_) return false;
+  return region.is_private() ? is_peeked_ : tell(region);
 }
 
 bool ShmEndpoint::tell(const LentRegion& region) noexcept {
@@ -233,7 +237,11 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 // Apart, as all that is noinline here, so that a small message needs no stack frame.
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {
-  copy_memory(data, in_bulk(line), bytes);
+  if (lies_with_peer(line)) {
+    if (peek(line, data) != Status::done) return Status::failed;
+  } else {
+    copy_memory(data, in_bulk(line), bytes);
+  }
   const Status released = release();
   if (released == Status::done) bytes_done = bytes;
   return released;
@@ -249,6 +257,10 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 
 [[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {
   data = in_bulk(line);
+  if (!lies_with_peer(line)) return Status::done;
+  if (borrowed_ == stage_.get()) return Status::done;
+  if (peek(line, stage_.get()) != Status::done) return Status::failed;
+  data = borrowed_ = stage_.get();
   return Status::done;
 }
 
@@ -327,10 +339,36 @@ bool ShmEndpoint::lies_in_outbox(const ShmLine& line, size_t bytes) const noexce
   return at <= peer_outbox_.size() && bytes <= peer_outbox_.size() - at;
 }
 
-// Finds out where a lent message lies.
-bool ShmEndpoint::borrow(const ShmLine& line, size_t bytes) noexcept {
+// The message, which has arrived, lies in private memory of its sender.
+bool ShmEndpoint::lies_with_peer(const ShmLine& line) const noexcept {
+  if ((line.bytes & shm_lent_bit) == 0) return false;
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
+  return place.region == LentRegion::private_number;
+}
+
+Status ShmEndpoint::peek(const ShmLine& line, std::byte* data) noexcept {
+  LentPlace place;
+  std::memcpy(&place, line.payload, sizeof place);
+  const int error_number = peek_->read(data, place.address, line.bytes & ~shm_lent_bit);
+  if (error_number == 0) return Status::done;
+  // The peer has ended, or revoked the message; pairs with the exchange in revoke.
+  const bool is_gone = error_number == ESRCH || in_->starved.load(std::memory_order_acquire) == shm_revoked;
+  fault_ = {is_gone ? FaultKind::closed : FaultKind::system, is_gone ? 0 : error_number, 0, line.bytes & ~shm_lent_bit};
+  failed_ = true;
+  return Status::failed;
+}
+
+// Finds out where a lent message lies.
+bool ShmEndpoint::borrow(const ShmLine& line, size_t bytes) noexcept {
+  if (at_release_ == AtRelease::returns_lent) return true;
+  LentPlace place;
+  std::memcpy(&place, line.payload, sizeof place);
+  if (place.region == LentRegion::private_number) {
+    if (peek_ == nullptr) return false;
+    at_release_ = AtRelease::returns_lent;
+    return true;
+  }
   borrowed_ = same_process_ ? place.address : borrower_->find(peer_, place, bytes);
   if (borrowed_ == nullptr) return false;
   at_release_ = AtRelease::returns_lent;

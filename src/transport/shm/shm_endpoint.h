@@ -12,12 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <type_traits>
 
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
+#include "transport/shm/shm_peek.h"
 #include "transport/shm/shm_trade.h"
 #include "transport/shm/shm_writes.h"
 #include "transport/transport.h"
@@ -95,6 +97,7 @@ struct ShmLink {
   Outbox* outbox = nullptr;         // this rank's, on this channel
   ShmLender* lender = nullptr;      // null: nothing is lent to this peer
   ShmBorrower* borrower = nullptr;
+  const ShmPeek* peek = nullptr;    // null: the peer's own memory may not be read
 };
 
 // Data path. Numbers of messages wrap at 2^32.
@@ -105,6 +108,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
               size_t& bytes_done) noexcept override;
+  bool lends_private() const noexcept override { return is_peeked_; }
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
   std::byte* reserve_viewed(size_t bytes) noexcept override;
@@ -119,6 +123,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
+  bool copies_to_view() const noexcept override { return watch().arrived() && lies_with_peer(in_line()); }
   Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
   bool tell(const LentRegion& region) noexcept override;
   std::byte* reach(const LentPlace& place, size_t bytes) noexcept override;
@@ -127,6 +132,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool is_entered() const noexcept override;
   bool shares_process() const noexcept override { return same_process_; }
   const Fault& fault() const noexcept override { return fault_; }
+
+  // Before anything is sent: the peer can read this rank's own memory.
+  void is_peeked() noexcept { is_peeked_ = true; }
 
   // For this rank's outbox. Whether a message may be sent, and whether there is a line for it.
   bool may_post() const noexcept { return !failed_ && reserved_ == ShmBulk::npos; }
@@ -160,6 +168,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
+  bool lies_with_peer(const ShmLine& line) const noexcept;
+  Status peek(const ShmLine& line, std::byte* data) noexcept;
   bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   void take_credit(uint32_t consumed) noexcept;
@@ -172,6 +182,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void too_large(size_t bytes) noexcept;
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
+  const ShmLine& in_line() const noexcept { return in_lines_[received_ & mask_].line; }
   ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
 
   // The first two lines of this object are all that a small message touches here.
@@ -209,6 +220,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool same_process_;
   ShmLender* lender_;
   ShmBorrower* borrower_;
+  const ShmPeek* peek_;
+  bool is_peeked_ = false;
+  std::unique_ptr<std::byte[]> stage_;  // where a message that lies in the peer's own memory is viewed
   Fault fault_;
 };
 

@@ -1,0 +1,90 @@
+// Whether large calls lend their buffers where these lie in ordinary memory, or copy through shared memory: by trying both.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/signature.h"
+
+namespace tutti {
+
+// Lent, a message is copied once, by the kernel and the receiver; else twice, by sender and receiver at the same time. Which is
+// faster depends on the machine, the size, the ranks on a core, where the data lie (in whose caches, in pages of which size),
+// and even on whether the program writes its inputs anew between calls. So calls are timed: for each kind and size, blocks of
+// calls by turns, of each way the shortest one, which is a call that no late rank has held up. Once in a while all that again.
+//
+// Ranks count alike, so they try the same way at the same time; what each concludes is its own affair, as a sender may lend
+// whatever its peers do.
+class Lending {
+ public:
+  // Of these kinds, whose ranks all wait for each other in any way: who lends must wait until all has been read. And nothing
+  // is added, since an operand would be copied as well, to where it can be read.
+  static constexpr bool serves(Collective kind) noexcept {
+    return kind == Collective::all_gather || kind == Collective::all_to_all || kind == Collective::all_gather_v ||
+           kind == Collective::all_to_all_v;
+  }
+
+  // How the next call of a kind that is served goes. timed: took() is to be told how long it took.
+  struct Way {
+    Collective kind{};
+    size_t bytes = 0;  // of the whole buffer
+    bool in_place = false, lends = false, timed = false;
+  };
+  Way next(Collective kind, size_t bytes, bool in_place) noexcept {
+    Way way{kind, bytes, in_place};
+    Entry& entry = entry_of(way);
+    const uint32_t call = entry.calls++;
+    if (call < first_calls) return way;
+    const uint32_t at = (call - first_calls) % period_calls, block = at / block_calls;
+    if (at == 0) entry.least_byte_ns = {never_ns, never_ns};
+    if (block >= blocks) {
+      if (block == blocks && at % block_calls == 0) conclude(entry);
+      way.lends = entry.lends;
+      return way;
+    }
+    way.lends = block % 2 != 0;
+    way.timed = at % block_calls != 0;  // the first one finds the caches as the other way has left them
+    return way;
+  }
+  void took(const Way& way, TimeNs ns) noexcept {
+    double& least = entry_of(way).least_byte_ns[way.lends];
+    least = std::min(least, double(ns) / double(way.bytes));
+  }
+
+  static constexpr uint32_t first_calls = 4;  // which touch buffers and places for the first time
+  static constexpr uint32_t block_calls = 4, blocks = 4, period_calls = 1024;
+
+ private:
+  static constexpr double never_ns = std::numeric_limits<double>::infinity();
+  struct Entry {
+    uint32_t calls = 0;
+    bool lends = false;
+    std::array<double, 2> least_byte_ns{never_ns, never_ns};  // copied, lent
+  };
+
+  // What was right stays where the other way is better by no more than turns differ.
+  static void conclude(Entry& entry) noexcept {
+    const double other = entry.least_byte_ns[!entry.lends], same = entry.least_byte_ns[entry.lends];
+    if (same != never_ns && other < same * gain_factor) entry.lends = !entry.lends;
+  }
+  static constexpr double gain_factor = 0.97;
+
+  // Kinds, in place or not, and sizes up to the next power of two.
+  Entry& entry_of(const Way& way) noexcept {
+    const size_t kind = way.kind == Collective::all_gather     ? 0
+                        : way.kind == Collective::all_to_all   ? 1
+                        : way.kind == Collective::all_gather_v ? 2
+                                                               : 3;
+    return entries_[2 * kind + way.in_place][std::min<size_t>(std::bit_width(way.bytes), size_classes - 1)];
+  }
+  static constexpr size_t size_classes = 40;
+
+  std::array<std::array<Entry, size_classes>, 8> entries_{};
+};
+
+}  // namespace tutti

@@ -1,0 +1,36 @@
+// Memory of a peer that no memory file holds: the kernel copies from there (process_vm_readv), once, and to where the data
+// shall be. That costs the receiver a system call and the kernel's work on each page, and saves the sender its copy.
+//
+// It may be forbidden: to another user or user namespace, by Yama (kernel.yama.ptrace_scope 1 and more), by a container's
+// seccomp filter. So it is tried when ranks connect, and where it failed messages go by their FIFO.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti {
+
+// By which a reader knows whose memory it has read, since a process's number may have come to belong to another one: a
+// random number of a rank's own, and where it lies as long as the rank is there.
+struct ShmProof {
+  uint64_t number = 0, number_at = 0;
+};
+
+// Data path, but for the system call that it is for.
+class ShmPeek {
+ public:
+  ShmPeek(pid_t pid, const ShmProof& proof) noexcept : pid_(pid), proof_(proof) {}
+
+  // 0; or what the system says, EFAULT also where the memory is not the peer's, or not all of it is mapped there.
+  int read(std::byte* to, const std::byte* from, size_t bytes) const noexcept;
+  // Whether that may be done at all.
+  bool works() const noexcept { return read(nullptr, nullptr, 0) == 0; }
+
+ private:
+  pid_t pid_;
+  ShmProof proof_;
+};
+
+}  // namespace tutti

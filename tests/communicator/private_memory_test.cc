@@ -1,0 +1,162 @@
+// Large calls on ordinary memory, by both ways that they may go: copied through shared memory, and lent, so that peers read
+// it by way of the kernel. Calls are repeated until both have been gone.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "communicator/c_api.h"
+#include "communicator/communicator.h"
+#include "communicator/ranks.h"
+#include "sanitizer.h"
+
+namespace tutti {
+namespace {
+
+using test::RanksOptions;
+
+constexpr int calls = int(Lending::first_calls + Lending::blocks * Lending::block_calls) + 4;
+
+int32_t value(int from, int to, size_t i, int turn) { return int32_t(from * 1'000'003 + to * 10'007 + turn * 101) + int32_t(i); }
+
+// Inputs change between calls, as soon as these return: what a peer has yet to read then would be seen.
+void all_to_all(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  std::vector<int32_t> in(count * size_t(n)), out(in.size()), expected(in.size());
+  for (int turn = 0; turn < calls; ++turn) {
+    int32_t* const from = in_place ? out.data() : in.data();
+    for (int to = 0; to < n; ++to)
+      for (size_t i = 0; i < count; ++i) from[size_t(to) * count + i] = value(rank, to, i, turn);
+    ASSERT_EQ(tuttiAlltoAll(from, out.data(), count, tuttiInt32, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = 0; i < count; ++i) expected[size_t(peer) * count + i] = value(peer, rank, i, turn);
+    ASSERT_TRUE(out == expected) << fmt::format("turn {} rank {} of {} count {}{}", turn, rank, n, count, in_place ? " in place" : "");
+  }
+}
+
+void all_gather(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  std::vector<int32_t> in(count), out(count * size_t(n)), expected(out.size());
+  for (int turn = 0; turn < calls; ++turn) {
+    int32_t* const from = in_place ? out.data() + size_t(rank) * count : in.data();
+    for (size_t i = 0; i < count; ++i) from[i] = value(rank, 0, i, turn);
+    ASSERT_EQ(tuttiAllGather(from, out.data(), count, tuttiInt32, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = 0; i < count; ++i) expected[size_t(peer) * count + i] = value(peer, 0, i, turn);
+    ASSERT_TRUE(out == expected) << fmt::format("turn {} rank {} of {} count {}{}", turn, rank, n, count, in_place ? " in place" : "");
+  }
+}
+
+// Blocks of unequal sizes that begin anywhere.
+void all_to_all_v(int n, int rank, size_t count, tuttiComm_t comm) {
+  const auto size = [&](int from, int to) { return count + size_t(from * 3 + to * 5); };
+  std::vector<size_t> send_counts, recv_counts, send_at, recv_at;
+  size_t sent = 1, received = 1;  // not aligned
+  for (int peer = 0; peer < n; ++peer) {
+    send_counts.push_back(size(rank, peer));
+    recv_counts.push_back(size(peer, rank));
+    send_at.push_back(sent);
+    recv_at.push_back(received);
+    sent += send_counts.back();
+    received += recv_counts.back();
+  }
+  std::vector<int8_t> in(sent), out(received), expected(received);
+  for (int turn = 0; turn < calls; ++turn) {
+    for (int to = 0; to < n; ++to)
+      for (size_t i = 0; i < send_counts[size_t(to)]; ++i) in[send_at[size_t(to)] + i] = int8_t(value(rank, to, i, turn));
+    ASSERT_EQ(tuttiAlltoAllV(in.data(), send_counts.data(), send_at.data(), out.data(), recv_counts.data(), recv_at.data(),
+                             tuttiInt8, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = 0; i < recv_counts[size_t(peer)]; ++i)
+        expected[recv_at[size_t(peer)] + i] = int8_t(value(peer, rank, i, turn));
+    ASSERT_TRUE(out == expected) << turn;
+  }
+}
+
+void check_all(int n, int rank, tuttiComm_t comm) {
+  // Blocks of 16 KiB, of more than a message, and of several tiles and a rest.
+  for (const size_t count : test::sanitized ? std::vector<size_t>{33'333} : std::vector<size_t>{16'384, 33'333, 150'001})
+    for (const bool in_place : {false, true}) {
+      all_to_all(n, rank, count, in_place, comm);
+      all_gather(n, rank, count, in_place, comm);
+    }
+  all_to_all_v(n, rank, 100'003, comm);
+}
+
+TEST(PrivateMemory, IsReadRightAsThreads) {
+  for (const int n : test::sanitized ? std::vector{2, 3} : std::vector{2, 3, 5, 7, 8})
+    test::run_threads(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
+}
+
+TEST(PrivateMemory, IsReadRightAsProcesses) {
+  for (const int n : test::sanitized ? std::vector{3} : std::vector{2, 5})
+    test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
+}
+
+TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
+  for (const char* const algorithm : {"direct", "ring", "pairwise"}) {
+    RanksOptions options;
+    options.channels = 3;
+    options.algorithm = algorithm;
+    test::run_threads(3, options, [](int rank, tuttiComm_t comm) {
+      all_gather(3, rank, 100'003, false, comm);
+      all_to_all(3, rank, 100'003, false, comm);
+    });
+  }
+}
+
+// Some ranks lend and some copy, and nobody minds.
+TEST(PrivateMemory, IsNotReadWhereARankLendsNone) {
+  RanksOptions options;
+  options.before_join = [](int rank) {
+    if (rank == 1) ::setenv("TUTTI_LEND", "0", 1);
+  };
+  test::run_processes(3, options, [](int rank, tuttiComm_t comm) { check_all(3, rank, comm); });
+}
+
+// Prepared calls, and groups.
+TEST(PrivateMemory, IsReadRightInGroups) {
+  test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    constexpr size_t count = 100'003;
+    std::vector<int32_t> first(count), second(2 * count), all(2 * count), exchanged(2 * count);
+    for (int turn = 0; turn < calls; ++turn) {
+      for (size_t i = 0; i < count; ++i) first[i] = value(rank, 0, i, turn);
+      for (size_t i = 0; i < 2 * count; ++i) second[i] = value(rank, int(i / count), i % count, turn);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiAllGather(first.data(), all.data(), count, tuttiInt32, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiAlltoAll(second.data(), exchanged.data(), count, tuttiInt32, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess);
+      for (size_t i = 0; i < 2 * count; ++i) {
+        ASSERT_EQ(all[i], value(int(i / count), 0, i % count, turn)) << turn;
+        ASSERT_EQ(exchanged[i], value(int(i / count), rank, i % count, turn)) << turn;
+      }
+    }
+  });
+}
+
+// The last rank is killed when calls lend; the others learn of it, and none waits for ever.
+TEST(PrivateMemory, OfARankThatWasKilledIsAnErrorAndNoHang) {
+  RanksOptions options;
+  options.timeout_ms = 60'000;
+  test::Processes processes(3, options, [](int rank, tuttiComm_t comm) {
+    constexpr size_t count = 300'000;
+    std::vector<int32_t> in(3 * count), out(3 * count);
+    for (int turn = 0;; ++turn) {
+      if (rank == 2 && turn > calls) ::raise(SIGKILL);
+      const tuttiResult_t result = tuttiAlltoAll(in.data(), out.data(), count, tuttiInt32, comm, nullptr);
+      if (result == tuttiSuccess) continue;
+      EXPECT_EQ(result, tuttiRemoteError) << tuttiGetLastError(comm);
+      EXPECT_GT(turn, calls);
+      return;
+    }
+  });
+  processes.wait(2);
+  EXPECT_EQ(processes.wait(0), 0);
+  EXPECT_EQ(processes.wait(1), 0);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,141 @@
+// Reading another process's memory by way of the kernel: its bytes, or an error that says why not.
+#include "transport/shm/shm_peek.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "transport/fake_bootstrap.h"
+#include "transport/shm/shm.h"
+
+namespace tutti {
+namespace {
+
+constexpr size_t bytes = 100'000;
+constexpr uint64_t number = 0x1234'5678'9abc'def0;
+
+ShmProof proof_at(const uint64_t& at) { return {number, uint64_t(reinterpret_cast<uintptr_t>(&at))}; }
+
+// A process of its own, whose copy of `memory` differs from this one's.
+class Child {
+ public:
+  Child() {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      std::memset(memory.data(), 7, bytes);
+      if (::write(ends[1], "r", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char ready = 0;
+    EXPECT_EQ(::read(ends[0], &ready, 1), 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~Child() { end(); }
+  void end() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  pid_t pid() const { return pid_; }
+
+  std::vector<std::byte> memory = std::vector<std::byte>(bytes);
+  uint64_t proof = number;
+
+ private:
+  pid_t pid_ = 0;
+};
+
+class ShmPeeks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Child child;
+    if (!ShmPeek(child.pid(), proof_at(child.proof)).works()) GTEST_SKIP() << "this system forbids process_vm_readv";
+  }
+};
+
+TEST_F(ShmPeeks, ReadWhatTheOtherProcessHas) {
+  Child child;
+  const ShmPeek peek(child.pid(), proof_at(child.proof));
+  std::vector<std::byte> received(bytes);
+  for (const size_t n : {bytes, size_t{1}, size_t{0}, size_t{4097}}) {
+    std::fill(received.begin(), received.end(), std::byte{0});
+    ASSERT_EQ(peek.read(received.data(), child.memory.data() + 1, std::min(n, bytes - 1)), 0);
+    const auto wrong = [](std::byte b) { return b != std::byte{7}; };
+    const auto end = received.begin() + long(std::min(n, bytes - 1));
+    EXPECT_EQ(std::find_if(received.begin(), end, wrong), end);
+    EXPECT_EQ(std::count(end, received.end(), std::byte{0}), received.end() - end);
+  }
+}
+
+TEST_F(ShmPeeks, KnowAProcessThatIsNotThePeer) {
+  Child child;
+  EXPECT_EQ(ShmPeek(child.pid(), {number + 1, proof_at(child.proof).number_at}).read(nullptr, nullptr, 0), EFAULT);
+  EXPECT_EQ(ShmPeek(child.pid(), {number, 64}).read(nullptr, nullptr, 0), EFAULT);
+}
+
+TEST_F(ShmPeeks, FailWhereNotAllIsMapped) {
+  const size_t page = size_t(::sysconf(_SC_PAGESIZE));
+  void* const pages = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(::munmap(static_cast<std::byte*>(pages) + page, page), 0);
+  Child child;
+  const ShmPeek peek(child.pid(), proof_at(child.proof));
+  std::vector<std::byte> received(2 * page);
+  EXPECT_EQ(peek.read(received.data(), static_cast<std::byte*>(pages), page), 0);
+  EXPECT_EQ(peek.read(received.data(), static_cast<std::byte*>(pages), page + 1), EFAULT);
+  ::munmap(pages, page);
+}
+
+TEST_F(ShmPeeks, FailWhereTheProcessHasEnded) {
+  Child child;
+  const ShmPeek peek(child.pid(), proof_at(child.proof));
+  ASSERT_TRUE(peek.works());
+  child.end();
+  EXPECT_EQ(peek.read(nullptr, nullptr, 0), ESRCH);
+}
+
+// Who revokes may free its memory at once, before a reader comes.
+TEST_F(ShmPeeks, FindRevokedMemoryGone) {
+  const auto bootstraps = fake_bootstraps(2);
+  const auto ranks = on_each_rank(bootstraps, [&](int rank) { return make_shm(*bootstraps[size_t(rank)], {}); });
+  Endpoint &lender = *ranks[0]->endpoint(1, 0), &reader = *ranks[1]->endpoint(0, 0);
+  ASSERT_TRUE(lender.lends_private());
+  constexpr size_t message = 256 * 1024;
+  void* const memory = ::mmap(nullptr, message, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  size_t done = 0;
+  const LentRegion all{LentRegion::private_number, nullptr, ~size_t{0}};
+  ASSERT_EQ(lender.lend(all, static_cast<std::byte*>(memory), message, 1, done), Status::done);
+  EXPECT_EQ(lender.flush(), Status::again);
+  lender.revoke();
+  ::munmap(memory, message);
+  std::vector<std::byte> received(message);
+  EXPECT_EQ(reader.recv(received.data(), message, 1, done), Status::failed);
+  EXPECT_EQ(reader.fault().kind, FaultKind::closed) << reader.fault().error_number;
+}
+
+TEST_F(ShmPeeks, AreOfRanksThatLend) {
+  const auto bootstraps = fake_bootstraps(2);
+  const auto ranks = on_each_rank(bootstraps, [&](int rank) {
+    ShmOptions options;
+    options.lends = rank == 0;
+    return make_shm(*bootstraps[size_t(rank)], options);
+  });
+  EXPECT_TRUE(ranks[0]->endpoint(1, 0)->lends_private());
+  EXPECT_FALSE(ranks[1]->endpoint(0, 0)->lends_private());
+}
+
+}  // namespace
+}  // namespace tutti
