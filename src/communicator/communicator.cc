@@ -57,7 +57,7 @@ Code Communicator::run(const Request& request) noexcept {
   if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr || by_shared_memory_ != nullptr)
     return wait_for(operation, timeout_ns(request));
   const Code code = finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
-  if (timed_.operation != nullptr && code == Code::success) [[unlikely]] end_timing(operation);
+  if (watched_.operation != nullptr && code == Code::success) [[unlikely]] end_watching(operation);
   return code;
 }
 
@@ -209,8 +209,19 @@ void Communicator::lend_private(const Operation& operation, Work& work, Collecti
   const Lending::Way way = lending_.next(kind, work.bytes(), work.input == work.output);
   if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
   if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
-  if (!way.timed) return;
-  timed_ = {&operation, way, now_ns()};
+  if (!way.watched) return;
+  if (rank_ > 0) lends_before();  // what was seen in other calls
+  watched_ = {&operation, way, now_ns()};
+}
+
+// Whether the first rank, of those before this one, that a large message has come from since this was asked lent it.
+PeerLends Communicator::lends_before() noexcept {
+  PeerLends first = PeerLends::unknown;
+  for (int peer = 0; peer < rank_; ++peer) {
+    const PeerLends lent = links_.endpoints[size_t(peer)]->peer_lent();
+    if (first == PeerLends::unknown) first = lent;
+  }
+  return first;
 }
 
 // A rank's input times its scalar; all its vectors, unless they are joined already.
@@ -340,10 +351,12 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);
 }
 
-void Communicator::end_timing(const Operation& operation) noexcept {
-  if (&operation != timed_.operation) return;
-  lending_.took(timed_.way, now_ns() - timed_.since);
-  timed_.operation = nullptr;
+void Communicator::end_watching(const Operation& operation) noexcept {
+  if (&operation != watched_.operation) return;
+  watched_.operation = nullptr;
+  if (rank_ == 0) return lending_.took(watched_.way, now_ns() - watched_.since);
+  const PeerLends before = lends_before();
+  if (before != PeerLends::unknown) lending_.follow(watched_.way, before == PeerLends::yes);
 }
 
 Status Communicator::progress(Operation& operation) noexcept {
@@ -362,7 +375,7 @@ Status Communicator::progress(Operation& operation) noexcept {
     else recorder_->waits(operation, engine_->waiting_on(operation));
   }
   if (status == Status::done) {
-    if (timed_.operation != nullptr) [[unlikely]] end_timing(operation);
+    if (watched_.operation != nullptr) [[unlikely]] end_watching(operation);
     if (operation.work().device != nullptr) [[unlikely]] device_side_->end(*operation.work().device);
     return status;
   }

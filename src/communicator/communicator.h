@@ -346,7 +346,8 @@ class Communicator {
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   void lend_private(const Operation& operation, Work& work, Collective kind) noexcept;
-  void end_timing(const Operation& operation) noexcept;
+  PeerLends lends_before() noexcept;
+  void end_watching(const Operation& operation) noexcept;
   bool joins_its_vectors(const Request& request) const noexcept {
     return request.terms.inputs > 1 && !adds_exactly(request);
   }
@@ -389,13 +390,13 @@ class Communicator {
   size_t shared_path_bytes_min_ = ~size_t{0};
   bool lends_private_ = false;  // every peer can read this rank's ordinary memory; not the same on all
   const LentRegion private_memory_{LentRegion::private_number, nullptr, ~size_t{0}};
-  Lending lending_;
-  struct Timed {
-    const Operation* operation = nullptr;  // null: none is being timed
+  Lending lending_{rank_ == 0};
+  struct Watched {
+    const Operation* operation = nullptr;  // null: none is
     Lending::Way way;
     TimeNs since = 0;
   };
-  Timed timed_;
+  Watched watched_;
   bool crowded_ = false;  // some core has several ranks; the same on all
   std::vector<uint8_t> shares_core_with_;  // [rank], where they are crowded: may run on this one's cores
   int channels_ = 1;  // of collectives

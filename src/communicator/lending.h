@@ -15,11 +15,11 @@ namespace tutti {
 
 // Lent, a message is copied once, by the kernel and the receiver; else twice, by sender and receiver at the same time. Which is
 // faster depends on the machine, the size, the ranks on a core, where the data lie (in whose caches, in pages of which size),
-// and even on whether the program writes its inputs anew between calls. So calls are timed: for each kind and size, blocks of
+// and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size, blocks of
 // calls by turns, of each way the shortest one, which is a call that no late rank has held up. Once in a while all that again.
 //
-// Ranks count alike, so they try the same way at the same time; what each concludes is its own affair, as a sender may lend
-// whatever its peers do.
+// Where some lend and others copy, everybody waits longest. So the others do what rank 0 did last: they see by its messages
+// whether it lends, or by those of another rank before them who does as rank 0 does. It needs no word of it.
 class Lending {
  public:
   // Of these kinds, whose ranks all wait for each other in any way: who lends must wait until all has been read. And nothing
@@ -29,15 +29,23 @@ class Lending {
            kind == Collective::all_to_all_v;
   }
 
-  // How the next call of a kind that is served goes. timed: took() is to be told how long it took.
+  // leads: this is of rank 0.
+  explicit Lending(bool leads) noexcept : leads_(leads) {}
+
+  // How the next call of a kind that is served goes. watched: once it has ended, took() or follow() is to be told of it.
   struct Way {
     Collective kind{};
     size_t bytes = 0;  // of the whole buffer
-    bool in_place = false, lends = false, timed = false;
+    bool in_place = false, lends = false, watched = false;
   };
   Way next(Collective kind, size_t bytes, bool in_place) noexcept {
     Way way{kind, bytes, in_place};
     Entry& entry = entry_of(way);
+    if (!leads_) {
+      way.lends = entry.lends;
+      way.watched = true;
+      return way;
+    }
     const uint32_t call = entry.calls++;
     if (call < first_calls) return way;
     const uint32_t at = (call - first_calls) % period_calls, block = at / block_calls;
@@ -48,13 +56,16 @@ class Lending {
       return way;
     }
     way.lends = block % 2 != 0;
-    way.timed = at % block_calls >= settling_calls;
+    way.watched = at % block_calls >= settling_calls;
     return way;
   }
+  // Of rank 0.
   void took(const Way& way, TimeNs ns) noexcept {
     double& least = entry_of(way).least_byte_ns[way.lends];
     least = std::min(least, double(ns) / double(way.bytes));
   }
+  // Of others: whether rank 0 lent in that call, as far as was seen.
+  void follow(const Way& way, bool lends) noexcept { entry_of(way).lends = lends; }
 
   static constexpr uint32_t first_calls = 4;  // which touch buffers and places for the first time
   // The first calls of a block find the caches as the other way has left them. (Measured, 16 MiB: up to three, which take up to
@@ -86,6 +97,7 @@ class Lending {
   }
   static constexpr size_t size_classes = 40;
 
+  const bool leads_;
   std::array<std::array<Entry, size_classes>, 8> entries_{};
 };
 

@@ -102,6 +102,8 @@ class Outbox {
 // Smaller messages are not worth an outbox: copying them once more costs less than keeping account.
 inline constexpr size_t outbox_bytes_min = 1024;
 
+enum class PeerLends : uint8_t { unknown, no, yes };
+
 // One peer on one channel.
 class Endpoint {
  public:
@@ -176,6 +178,8 @@ class Endpoint {
   virtual Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept = 0;
   // failed: the sender revoked what was viewed, so it may have changed meanwhile and is worth nothing.
   virtual Status release() noexcept = 0;
+  // Whether the last large message that was received since this was asked for had been lent from private memory.
+  virtual PeerLends peer_lent() noexcept { return PeerLends::unknown; }
   // Whether the next message has arrived and is copied in order to be viewed, so that it is better received.
   virtual bool copies_to_view() const noexcept { return false; }
   // What the next message's arrival can be seen at, by plain looking.

@@ -16,7 +16,7 @@ int calls(Lending& lending, int n, TimeNs copied, TimeNs lent, size_t size = byt
     const Lending::Way way = lending.next(kind, size, in_place);
     lends += way.lends;
     // A late rank holds up every third call.
-    if (way.timed) lending.took(way, (way.lends ? lent : copied) + (i % 3 == 0 ? 10 * copied : 0));
+    if (way.watched) lending.took(way, (way.lends ? lent : copied) + (i % 3 == 0 ? 10 * copied : 0));
   }
   return lends;
 }
@@ -25,21 +25,21 @@ constexpr int trial = Lending::first_calls + Lending::blocks * Lending::block_ca
 constexpr int period = Lending::period_calls;
 
 TEST(Lending, IsTriedAndThenDoneWhereItIsFaster) {
-  Lending lending;
+  Lending lending(true);
   EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 700), 0);
   EXPECT_EQ(calls(lending, trial - int(Lending::first_calls), 1000, 700), int(Lending::block_calls));
   EXPECT_EQ(calls(lending, 500, 1000, 700), 500);
 }
 
 TEST(Lending, IsSeldomTriedWhereItIsNot) {
-  Lending lending;
+  Lending lending(true);
   calls(lending, trial, 1000, 1400);
   EXPECT_EQ(calls(lending, 500, 1000, 1400), 0);
   EXPECT_LE(calls(lending, 10 * period, 1000, 1400), 10 * period / 50);
 }
 
 TEST(Lending, ChangesWithWhatIsMeasured) {
-  Lending lending;
+  Lending lending(true);
   for (int turn = 0; turn < 3; ++turn) {
     calls(lending, 2 * period, 1000, 500);  // whatever it is in the midst of
     EXPECT_EQ(calls(lending, period, 1000, 500), period - int(Lending::block_calls));
@@ -49,7 +49,7 @@ TEST(Lending, ChangesWithWhatIsMeasured) {
 }
 
 TEST(Lending, StaysAsItIsWhereBothAreAlike) {
-  Lending lending;
+  Lending lending(true);
   calls(lending, 2 * period, 1000, 990);
   EXPECT_EQ(calls(lending, period, 1000, 990), int(Lending::block_calls));
   calls(lending, 2 * period, 1000, 800);
@@ -59,17 +59,17 @@ TEST(Lending, StaysAsItIsWhereBothAreAlike) {
 
 // Calls of a size class may have different sizes, which is no reason to take one way for the slower one.
 TEST(Lending, ComparesTimesOfABytesWorth) {
-  Lending lending;
+  Lending lending(true);
   for (int i = 0; i < trial; ++i) {
     const size_t size = bytes + bytes / 2 * size_t(i / int(Lending::block_calls) % 2);  // lent ones are the larger
     const Lending::Way way = lending.next(Collective::all_gather, size, false);
-    if (way.timed) lending.took(way, TimeNs(size / (way.lends ? 11 : 10)));
+    if (way.watched) lending.took(way, TimeNs(size / (way.lends ? 11 : 10)));
   }
   EXPECT_EQ(calls(lending, 100, 100, 90, bytes, Collective::all_gather), 100);
 }
 
 TEST(Lending, KnowsEachKindAndSizeByItself) {
-  Lending lending;
+  Lending lending(true);
   calls(lending, trial, 1000, 500);
   EXPECT_EQ(calls(lending, 4, 1000, 500, 2 * bytes), 0);
   EXPECT_EQ(calls(lending, 4, 1000, 500, bytes, Collective::all_to_all, true), 0);
@@ -82,6 +82,19 @@ TEST(Lending, KnowsEachKindAndSizeByItself) {
   EXPECT_EQ(calls(lending, 4, 1000, 500, ~size_t{0}), 4) << "of any size";
   EXPECT_FALSE(Lending::serves(Collective::all_reduce));
   EXPECT_FALSE(Lending::serves(Collective::broadcast));
+}
+
+TEST(Lending, OfOtherRanksIsWhatRankZeroDid) {
+  Lending lending(false);
+  for (int i = 0; i < 2 * period; ++i) {
+    const bool led = i / 7 % 2 != 0;
+    Lending::Way way = lending.next(Collective::all_gather, bytes, false);
+    ASSERT_TRUE(way.watched);
+    lending.follow(way, led);
+    way = lending.next(Collective::all_gather, bytes + 1, false);
+    EXPECT_EQ(way.lends, led) << "of that kind and size";
+    EXPECT_FALSE(lending.next(Collective::all_to_all, bytes, false).lends);
+  }
 }
 
 }  // namespace

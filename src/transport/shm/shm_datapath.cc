@@ -237,7 +237,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 // Apart, as all that is noinline here, so that a small message needs no stack frame.
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {
-  if (lies_with_peer(line)) {
+  if (see_where_it_lies(line)) {
     if (peek(line, data) != Status::done) return Status::failed;
   } else {
     copy_memory(data, in_bulk(line), bytes);
@@ -257,7 +257,7 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 
 [[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {
   data = in_bulk(line);
-  if (!lies_with_peer(line)) return Status::done;
+  if (!see_where_it_lies(line)) return Status::done;
   if (borrowed_ == stage_.get()) return Status::done;
   if (peek(line, stage_.get()) != Status::done) return Status::failed;
   data = borrowed_ = stage_.get();
@@ -345,6 +345,13 @@ bool ShmEndpoint::lies_with_peer(const ShmLine& line) const noexcept {
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
   return place.region == LentRegion::private_number;
+}
+
+// Whether it lies there, for who asks about the peer later, too.
+bool ShmEndpoint::see_where_it_lies(const ShmLine& line) noexcept {
+  const bool lent = lies_with_peer(line);
+  if ((line.bytes & ~(shm_lent_bit | shm_outbox_bit)) >= lent_bytes_min) peer_lent_ = lent ? PeerLends::yes : PeerLends::no;
+  return lent;
 }
 
 Status ShmEndpoint::peek(const ShmLine& line, std::byte* data) noexcept {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_bulk.h"
@@ -123,6 +124,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
+  PeerLends peer_lent() noexcept override { return std::exchange(peer_lent_, PeerLends::unknown); }
   bool copies_to_view() const noexcept override { return watch().arrived() && lies_with_peer(in_line()); }
   Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
   bool tell(const LentRegion& region) noexcept override;
@@ -169,6 +171,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
   bool lies_with_peer(const ShmLine& line) const noexcept;
+  bool see_where_it_lies(const ShmLine& line) noexcept;
   Status peek(const ShmLine& line, std::byte* data) noexcept;
   bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
@@ -222,6 +225,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmBorrower* borrower_;
   const ShmPeek* peek_;
   bool is_peeked_ = false;
+  PeerLends peer_lent_ = PeerLends::unknown;
   std::unique_ptr<std::byte[]> stage_;  // where a message that lies in the peer's own memory is viewed
   Fault fault_;
 };
