@@ -293,11 +293,13 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
-  lends_private_ = one_host && size_ > 1 && std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
-                     return peer == nullptr || peer->lends_private();
-                   });
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   crowded_ = contention_of(by_machine) > 1;
+  // On shared cores nothing is gained: a copy by a rank that has the core would else be waited for.
+  lends_private_ = one_host && size_ > 1 && !crowded_ &&
+                   std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
+                     return peer == nullptr || peer->lends_private();
+                   });
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);
