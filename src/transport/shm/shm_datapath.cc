@@ -70,7 +70,11 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       lender_(link.lender),
       borrower_(link.borrower),
       peek_(link.peek) {
-  if (peek_ != nullptr) stage_ = std::make_unique_for_overwrite<std::byte[]>(message_bytes_max_);
+  if (peek_ == nullptr) return;
+  size_t room = message_bytes_max_ + alignof(ShmLine);
+  stage_memory_ = std::make_unique_for_overwrite<std::byte[]>(room);
+  void* memory = stage_memory_.get();
+  stage_ = static_cast<std::byte*>(std::align(alignof(ShmLine), message_bytes_max_, memory, room));
 }
 
 Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
@@ -258,9 +262,9 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 [[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {
   data = in_bulk(line);
   if (!see_where_it_lies(line)) return Status::done;
-  if (borrowed_ == stage_.get()) return Status::done;
-  if (peek(line, stage_.get()) != Status::done) return Status::failed;
-  data = borrowed_ = stage_.get();
+  if (borrowed_ == stage_) return Status::done;
+  if (peek(line, stage_) != Status::done) return Status::failed;
+  data = borrowed_ = stage_;
   return Status::done;
 }
 

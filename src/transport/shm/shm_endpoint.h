@@ -226,7 +226,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   const ShmPeek* peek_;
   bool is_peeked_ = false;
   PeerLends peer_lent_ = PeerLends::unknown;
-  std::unique_ptr<std::byte[]> stage_;  // where a message that lies in the peer's own memory is viewed
+  std::unique_ptr<std::byte[]> stage_memory_;
+  std::byte* stage_ = nullptr;  // where a message that lies in the peer's own memory is viewed
   Fault fault_;
 };
 
