@@ -231,7 +231,7 @@ class Communicator {
   const SharedPath* shared_path() const noexcept { return shared_path_.get(); }
   // Whether a call may go through the memory of all ranks, as far as its arguments tell; likewise. The same on all ranks.
   bool may_go_by_shared_memory(const Request& request) const noexcept;
-  // Whether a call tries to lend ordinary memory, as far as is known before it begins. The same on all ranks.
+  // Whether a call may try to lend ordinary memory, as far as is known before it begins. Not the same on all ranks.
   bool may_lend_private(const Request& request) const noexcept {
     return lends_private_ && Lending::serves(request.call.kind);
   }
