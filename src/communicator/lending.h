@@ -24,10 +24,9 @@ class Lending {
  public:
   // Of these kinds, whose ranks all wait for each other in any way: who lends must wait until all has been read. And nothing
   // is added, since an operand would be copied as well, to where it can be read.
-  static constexpr bool serves(Collective kind) noexcept {
-    return kind == Collective::all_gather || kind == Collective::all_to_all || kind == Collective::all_gather_v ||
-           kind == Collective::all_to_all_v;
-  }
+  static constexpr std::array kinds = {Collective::all_gather, Collective::all_to_all, Collective::all_gather_v,
+                                       Collective::all_to_all_v};
+  static constexpr bool serves(Collective kind) noexcept { return index_of(kind) < kinds.size(); }
 
   // leads: this is of rank 0.
   explicit Lending(bool leads) noexcept : leads_(leads) {}
@@ -89,16 +88,15 @@ class Lending {
 
   // Kinds, in place or not, and sizes up to the next power of two.
   Entry& entry_of(const Way& way) noexcept {
-    const size_t kind = way.kind == Collective::all_gather     ? 0
-                        : way.kind == Collective::all_to_all   ? 1
-                        : way.kind == Collective::all_gather_v ? 2
-                                                               : 3;
-    return entries_[2 * kind + way.in_place][std::min<size_t>(std::bit_width(way.bytes), size_classes - 1)];
+    return entries_[2 * index_of(way.kind) + way.in_place][std::min<size_t>(std::bit_width(way.bytes), size_classes - 1)];
+  }
+  static constexpr size_t index_of(Collective kind) noexcept {
+    return size_t(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
   }
   static constexpr size_t size_classes = 40;
 
   const bool leads_;
-  std::array<std::array<Entry, size_classes>, 8> entries_{};
+  std::array<std::array<Entry, size_classes>, 2 * kinds.size()> entries_{};
 };
 
 }  // namespace tutti

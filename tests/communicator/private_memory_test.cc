@@ -1,8 +1,14 @@
 // Large calls on ordinary memory, by both ways that they may go: copied through shared memory, and lent, so that peers read
 // it by way of the kernel. Calls are repeated until both have been gone.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
@@ -117,7 +123,26 @@ TEST(PrivateMemory, IsNotReadWhereARankLendsNone) {
   test::run_processes(3, options, [](int rank, tuttiComm_t comm) { check_all(3, rank, comm); });
 }
 
-// Prepared calls, and groups.
+// As a container's filter does.
+void forbid_reading_of_processes() {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{4, program};
+  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+TEST(PrivateMemory, IsNotReadWhereTheKernelForbidsIt) {
+  RanksOptions options;
+  options.before_join = [](int rank) {
+    if (rank == 1) forbid_reading_of_processes();
+  };
+  test::run_processes(2, options, [](int rank, tuttiComm_t comm) { check_all(2, rank, comm); });
+}
+
+// Groups.
 TEST(PrivateMemory, IsReadRightInGroups) {
   test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
     constexpr size_t count = 100'003;
