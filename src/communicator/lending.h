@@ -15,11 +15,13 @@ namespace tutti {
 
 // Lent, a message is copied once, by the kernel and the receiver; else twice, by sender and receiver at the same time. Which is
 // faster depends on the machine, the size, the ranks on a core, where the data lie (in whose caches, in pages of which size),
-// and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size, blocks of
-// calls by turns, of each way the shortest one, which is a call that no late rank has held up. Once in a while all that again.
+// and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size a block of
+// calls as ever and a block of the other way, of each the shortest one, which is a call that no late rank has held up. Once in a
+// while all that again.
 //
-// Where some lend and others copy, everybody waits longest. So the others do what rank 0 did last: they see by its messages
-// whether it lends, or by those of another rank before them who does as rank 0 does. It needs no word of it.
+// Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
+// rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.
+// It needs no word of it.
 class Lending {
  public:
   // Of these kinds, whose ranks all wait for each other in any way: who lends must wait until all has been read. And nothing
@@ -40,22 +42,20 @@ class Lending {
   Way next(Collective kind, size_t bytes, bool in_place) noexcept {
     Way way{kind, bytes, in_place};
     Entry& entry = entry_of(way);
-    if (!leads_) {
-      way.lends = entry.lends;
-      way.watched = true;
-      return way;
-    }
+    way.lends = entry.lends;
+    way.watched = !leads_;
+    if (!leads_ && sizes_differ(kind)) return way;
+    if (is_at_end(entry)) end_trial(entry);
+    if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
     const uint32_t call = entry.calls++;
-    if (call < first_calls) return way;
-    const uint32_t at = (call - first_calls) % period_calls, block = at / block_calls;
-    if (at == 0) entry.least_byte_ns = {never_ns, never_ns};
-    if (block >= blocks) {
-      if (block == blocks && at % block_calls == 0) conclude(entry);
+    if (call < entry.pause) {
       way.lends = entry.lends;
       return way;
     }
-    way.lends = block % 2 != 0;
-    way.watched = at % block_calls >= settling_calls;
+    const uint32_t at = call - entry.pause;
+    if (at == 0) entry.least_byte_ns = {never_ns, never_ns};
+    way.lends = at < block_calls ? entry.lends : !entry.lends;
+    way.watched = leads_ && at % block_calls >= settling_calls;
     return way;
   }
   // Of rank 0.
@@ -69,31 +69,62 @@ class Lending {
   static constexpr uint32_t first_calls = 4;  // which touch buffers and places for the first time
   // The first calls of a block find the caches as the other way has left them. (Measured, 16 MiB: up to three, which take up to
   // 1.7 times as long.)
-  static constexpr uint32_t settling_calls = 3, block_calls = 6, blocks = 2, period_calls = 512;
+  static constexpr uint32_t settling_calls = 3, block_calls = 6, trial_calls = 2 * block_calls;
+  // From one trial to the next, which is twice as far as the one before.
+  static constexpr uint32_t pause_min = 512, pause_max = 4096;
+  // A size that has not been tried goes as its nearest neighbour does, and is tried later; unless caches do not hold it, where
+  // much is different (64 MiB, measured: lent 1.4 times as long as copied, 16 MiB 0.95).
+  static constexpr uint32_t first_calls_as_neighbour = 64;
+  static constexpr size_t neighbour_bytes_max = size_t{32} << 20;
 
  private:
   static constexpr double never_ns = std::numeric_limits<double>::infinity();
   struct Entry {
-    uint32_t calls = 0;
-    bool lends = false;
+    uint32_t calls = 0, pause = first_calls;  // since the last trial, and until the next one
+    bool lends = false, tried = false;
     std::array<double, 2> least_byte_ns{never_ns, never_ns};  // copied, lent
   };
 
+  static bool is_at_end(const Entry& entry) noexcept { return entry.calls == entry.pause + trial_calls; }
   // What was right stays where the other way is better by no more than turns differ.
-  static void conclude(Entry& entry) noexcept {
+  void end_trial(Entry& entry) const noexcept {
     const double other = entry.least_byte_ns[!entry.lends], same = entry.least_byte_ns[entry.lends];
-    if (same != never_ns && other < same * gain_factor) entry.lends = !entry.lends;
+    if (leads_ && same != never_ns && other < same * gain_factor) entry.lends = !entry.lends;
+    entry.tried = true;
+    entry.calls = 0;
+    entry.pause = std::clamp(2 * entry.pause, pause_min, pause_max);
   }
   static constexpr double gain_factor = 0.97;
 
-  // Kinds, in place or not, and sizes up to the next power of two.
-  Entry& entry_of(const Way& way) noexcept {
-    return entries_[2 * index_of(way.kind) + way.in_place][std::min<size_t>(std::bit_width(way.bytes), size_classes - 1)];
+  void take_from_neighbour(const Way& way) noexcept {
+    if (way.bytes >= neighbour_bytes_max) return;
+    auto& sizes = entries_of(way);
+    const size_t here = class_of(way.bytes);
+    for (size_t distance = 1; distance < class_of(neighbour_bytes_max); ++distance) {
+      for (const size_t there : {here - distance, here + distance}) {  // below 0: far above
+        if (there >= class_of(neighbour_bytes_max)) continue;
+        if (is_at_end(sizes[there])) end_trial(sizes[there]);
+        if (!sizes[there].tried) continue;
+        sizes[here].lends = sizes[there].lends;
+        sizes[here].pause = first_calls_as_neighbour;
+        return;
+      }
+    }
   }
+
+  // From rank to rank, so that each counts by itself what is another call to others.
+  static constexpr bool sizes_differ(Collective kind) noexcept {
+    return kind == Collective::all_gather_v || kind == Collective::all_to_all_v;
+  }
+
+  // Kinds, in place or not, and sizes up to the next power of two.
+  static constexpr size_t size_classes = 40;
+  static constexpr size_t class_of(size_t bytes) noexcept { return std::min<size_t>(std::bit_width(bytes), size_classes - 1); }
   static constexpr size_t index_of(Collective kind) noexcept {
     return size_t(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
   }
-  static constexpr size_t size_classes = 40;
+  std::array<Entry, size_classes>& entries_of(const Way& way) noexcept { return entries_[2 * index_of(way.kind) + way.in_place]; }
+  Entry& entry_of(const Way& way) noexcept { return entries_of(way)[class_of(way.bytes)]; }
 
   const bool leads_;
   std::array<std::array<Entry, size_classes>, 2 * kinds.size()> entries_{};

@@ -14,8 +14,8 @@ namespace tutti {
 // An output that is in no cache when it is written, time after time, is not used soon. Stored past the caches it is not read
 // from memory first, and drives nothing out: with both ends cold, 512 KiB are copied in two thirds of the time. But where it
 // would have been in a cache it takes twice as long or more, and once it is stored so it is in none the next time either,
-// whether or not it is used between. So it must have been stored to the caches and be gone `patience` times in a row; and
-// then there are trials, which grow rarer while they fail.
+// whether or not it is used between. So it must have been stored to the caches and be gone `patience` times in a row (the first
+// five calls of a loop miss caches that hold it later, on a Xeon); and then there are trials, which grow rarer while they fail.
 //
 // Any thread may ask at any time; what threads that ask at once make of one entry is a matter of speed alone.
 class ColdOutputs {
@@ -23,7 +23,7 @@ class ColdOutputs {
   static constexpr uint64_t streamed_max = 32;  // between two trials
   using Look = bool (*)(const void* memory, size_t bytes, bool surely) noexcept;
 
-  explicit ColdOutputs(Look in_none = in_no_cache, uint64_t patience = 4) : in_none_(in_none), patience_(patience) {}
+  explicit ColdOutputs(Look in_none = in_no_cache, uint64_t patience = 8) : in_none_(in_none), patience_(patience) {}
 
   // Whether what is about to be written at `output` should go past the caches. Looks at it: cold_bytes_min bytes or more, which
   // may be read. Who has found it gone often enough looks less closely.

@@ -94,7 +94,7 @@ Host discover_host(std::string* xml = nullptr);
 Host load_host(const std::string& xml_path, std::string* xml = nullptr);
 
 // Of the cores that this process may use: the largest cache that a core has to itself (its threads share it), the least
-// where cores differ; and the largest of all. 0: not known.
+// where cores differ; and the largest of all, or what of it can be its cores'. 0: not known.
 struct CacheSizes {
   uint64_t own_bytes = 0, last_bytes = 0;
 };

@@ -21,79 +21,143 @@ int calls(Lending& lending, int n, TimeNs copied, TimeNs lent, size_t size = byt
   return lends;
 }
 
-constexpr int trial = Lending::first_calls + Lending::blocks * Lending::block_calls;
-constexpr int period = Lending::period_calls;
+constexpr int block = Lending::block_calls;
+constexpr int first_trial = Lending::first_calls + Lending::trial_calls;
+constexpr int pause_min = Lending::pause_min, pause_max = Lending::pause_max;
+constexpr int round = pause_max + Lending::trial_calls;  // once trials have become rare
 
 TEST(Lending, IsTriedAndThenDoneWhereItIsFaster) {
   Lending lending(true);
   EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 700), 0);
-  EXPECT_EQ(calls(lending, trial - int(Lending::first_calls), 1000, 700), int(Lending::block_calls));
-  EXPECT_EQ(calls(lending, 500, 1000, 700), 500);
+  EXPECT_EQ(calls(lending, first_trial - int(Lending::first_calls), 1000, 700), block);
+  EXPECT_EQ(calls(lending, pause_min, 1000, 700), pause_min);
 }
 
 TEST(Lending, IsSeldomTriedWhereItIsNot) {
   Lending lending(true);
-  calls(lending, trial, 1000, 1400);
-  EXPECT_EQ(calls(lending, 500, 1000, 1400), 0);
-  EXPECT_LE(calls(lending, 10 * period, 1000, 1400), 10 * period / 50);
+  calls(lending, first_trial, 1000, 1400);
+  EXPECT_EQ(calls(lending, pause_min, 1000, 1400), 0);
+  EXPECT_EQ(calls(lending, pause_min, 1000, 1400), block) << "tried again";
+  EXPECT_LE(calls(lending, 10 * round, 1000, 1400), 11 * block);
 }
 
 TEST(Lending, ChangesWithWhatIsMeasured) {
   Lending lending(true);
   for (int turn = 0; turn < 3; ++turn) {
-    calls(lending, 2 * period, 1000, 500);  // whatever it is in the midst of
-    EXPECT_EQ(calls(lending, period, 1000, 500), period - int(Lending::block_calls));
-    calls(lending, 2 * period, 500, 1000);
-    EXPECT_EQ(calls(lending, period, 500, 1000), int(Lending::block_calls));
+    calls(lending, 2 * round, 1000, 500);  // whatever it is in the midst of
+    EXPECT_EQ(calls(lending, round, 1000, 500), round - block);
+    calls(lending, 2 * round, 500, 1000);
+    EXPECT_EQ(calls(lending, round, 500, 1000), block);
   }
 }
 
 TEST(Lending, StaysAsItIsWhereBothAreAlike) {
   Lending lending(true);
-  calls(lending, 2 * period, 1000, 990);
-  EXPECT_EQ(calls(lending, period, 1000, 990), int(Lending::block_calls));
-  calls(lending, 2 * period, 1000, 800);
-  calls(lending, 2 * period, 990, 1000);
-  EXPECT_EQ(calls(lending, period, 990, 1000), period - int(Lending::block_calls));
+  calls(lending, 4 * round, 1000, 990);
+  EXPECT_EQ(calls(lending, round, 1000, 990), block);
+  calls(lending, 2 * round, 1000, 800);
+  calls(lending, 2 * round, 990, 1000);
+  EXPECT_EQ(calls(lending, round, 990, 1000), round - block);
 }
 
 // Calls of a size class may have different sizes, which is no reason to take one way for the slower one.
 TEST(Lending, ComparesTimesOfABytesWorth) {
   Lending lending(true);
-  for (int i = 0; i < trial; ++i) {
-    const size_t size = bytes + bytes / 2 * size_t(i / int(Lending::block_calls) % 2);  // lent ones are the larger
+  for (int i = 0; i < first_trial; ++i) {
+    const bool second = i >= int(Lending::first_calls) + block;
+    const size_t size = bytes + bytes / 2 * size_t(second);  // lent ones are the larger
     const Lending::Way way = lending.next(Collective::all_gather, size, false);
     if (way.watched) lending.took(way, TimeNs(size / (way.lends ? 11 : 10)));
   }
   EXPECT_EQ(calls(lending, 100, 100, 90, bytes, Collective::all_gather), 100);
 }
 
-TEST(Lending, KnowsEachKindAndSizeByItself) {
+TEST(Lending, KnowsEachKindByItself) {
   Lending lending(true);
-  calls(lending, trial, 1000, 500);
-  EXPECT_EQ(calls(lending, 4, 1000, 500, 2 * bytes), 0);
+  calls(lending, first_trial, 1000, 500);
   EXPECT_EQ(calls(lending, 4, 1000, 500, bytes, Collective::all_to_all, true), 0);
   for (const Collective kind : {Collective::all_gather, Collective::all_gather_v, Collective::all_to_all_v}) {
     EXPECT_TRUE(Lending::serves(kind));
     EXPECT_EQ(calls(lending, 4, 1000, 500, bytes, kind), 0) << name(kind);
   }
   EXPECT_EQ(calls(lending, 4, 1000, 500), 4);
-  calls(lending, trial, 1000, 500, ~size_t{0});
+  calls(lending, first_trial, 1000, 500, ~size_t{0});
   EXPECT_EQ(calls(lending, 4, 1000, 500, ~size_t{0}), 4) << "of any size";
   EXPECT_FALSE(Lending::serves(Collective::all_reduce));
   EXPECT_FALSE(Lending::serves(Collective::broadcast));
 }
 
+TEST(Lending, OfANewSizeIsAsOfItsNearest) {
+  Lending lending(true);
+  const auto lends = [&](size_t size) { return calls(lending, 1, 1000, 500, size) == 1; };
+  const int later_trial = Lending::first_calls_as_neighbour + Lending::trial_calls;
+  calls(lending, first_trial, 1000, 500, 1 << 20);
+  calls(lending, later_trial, 500, 1000, 1 << 23);
+  EXPECT_TRUE(lends(1 << 19));
+  EXPECT_TRUE(lends(1));
+  EXPECT_TRUE(lends(1 << 21));
+  EXPECT_FALSE(lends(1 << 22));
+  EXPECT_FALSE(lends(1 << 24));
+  // It is tried all the same, later.
+  const int as_nearest = Lending::first_calls_as_neighbour - 1, both = Lending::trial_calls;
+  EXPECT_EQ(calls(lending, as_nearest, 500, 1000, 1 << 19), as_nearest);
+  EXPECT_EQ(calls(lending, both, 500, 1000, 1 << 19), block);
+  EXPECT_EQ(calls(lending, 100, 500, 1000, 1 << 19), 0);
+}
+
+TEST(Lending, OfWhatNoCacheHoldsIsTriedFirst) {
+  Lending lending(true);
+  calls(lending, first_trial, 1000, 500, 1 << 24);
+  EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 500, Lending::neighbour_bytes_max), 0);
+  calls(lending, first_trial, 1000, 500, size_t{1} << 32);
+  EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 500, size_t{1} << 33), 0);
+  calls(lending, first_trial, 500, 1000, size_t{1} << 26);
+  EXPECT_EQ(calls(lending, 1, 1000, 500, 1 << 20), 1) << "which says nothing of others";
+}
+
 TEST(Lending, OfOtherRanksIsWhatRankZeroDid) {
   Lending lending(false);
-  for (int i = 0; i < 2 * period; ++i) {
-    const bool led = i / 7 % 2 != 0;
-    Lending::Way way = lending.next(Collective::all_gather, bytes, false);
+  const int until = Lending::first_calls;
+  for (const Collective kind : {Collective::all_gather, Collective::all_gather_v}) {
+    for (int i = 0; i < until / 2; ++i) {
+      const bool led = i % 2 == 0;
+      Lending::Way way = lending.next(kind, bytes, false);
+      ASSERT_TRUE(way.watched);
+      lending.follow(way, led);
+      way = lending.next(kind, bytes + 1, false);
+      EXPECT_EQ(way.lends, led) << "of that kind and size";
+      EXPECT_FALSE(lending.next(Collective::all_to_all, size_t{1} << 30, false).lends);
+    }
+  }
+}
+
+// All ranks make the same calls, so they need not see that it is tried, when every second way would take others by surprise.
+TEST(Lending, IsTriedByAllRanksAtTheSameCalls) {
+  Lending first(true), other(false);
+  int surprises = 0, tried = 0;
+  for (int i = 0; i < 3 * round; ++i) {
+    const bool lent_is_faster = i / (round / 2) % 2 == 0;
+    const size_t size = i % 7 == 0 ? bytes : bytes / 4;
+    const Lending::Way led = first.next(Collective::all_gather, size, false);
+    const Lending::Way way = other.next(Collective::all_gather, size, false);
+    if (led.watched) first.took(led, TimeNs(led.lends == lent_is_faster ? size : 2 * size));
+    if (way.watched) other.follow(way, led.lends);
+    surprises += led.lends != way.lends;
+    tried += !way.watched;
+  }
+  EXPECT_GT(tried, 10 * block);
+  EXPECT_LE(surprises, 12) << "at most when another way has been chosen";
+}
+
+// What blocks of a v-form have in all differs from rank to rank, and so which calls are of one size.
+TEST(Lending, OfVFormsIsTriedByRankZeroAlone) {
+  Lending other(false);
+  for (int i = 0; i < 2 * pause_min; ++i) {
+    const bool led = i / 11 % 2 == 0;
+    const Lending::Way way = other.next(Collective::all_to_all_v, bytes, false);
     ASSERT_TRUE(way.watched);
-    lending.follow(way, led);
-    way = lending.next(Collective::all_gather, bytes + 1, false);
-    EXPECT_EQ(way.lends, led) << "of that kind and size";
-    EXPECT_FALSE(lending.next(Collective::all_to_all, bytes, false).lends);
+    EXPECT_TRUE(i % 11 == 0 || way.lends == led);
+    other.follow(way, led);
   }
 }
 

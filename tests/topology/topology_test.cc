@@ -105,6 +105,17 @@ TEST(Topology, CachesOfACoreAloneAndOfAll) {
   EXPECT_EQ(cache_sizes(Host()).last_bytes, 0u);
 }
 
+TEST(Topology, AVirtualMachineHasPartOfTheCacheItIsShown) {
+  Host host;
+  host.physical_cores = {{0, 2}, {1, 3}};
+  host.cores_allowed = {1};
+  host.caches = {{3, uint64_t{260} << 20, {0, 1, 2, 3}}, {2, uint64_t{2} << 20, {1, 3}}};
+  EXPECT_EQ(cache_sizes(host).last_bytes, uint64_t{96} << 20) << "of two cores, whether or not both are allowed";
+  host.caches[0].bytes = uint64_t{96} << 20;
+  EXPECT_EQ(cache_sizes(host).last_bytes, uint64_t{96} << 20);
+  EXPECT_EQ(cache_sizes(host).own_bytes, uint64_t{2} << 20);
+}
+
 TEST(Topology, SixteenGpusBehindTwelveSwitches) {
   const Host host = machine("dgx2-16gpu-nvswitch");
   EXPECT_EQ(host.packages.size(), 2u);
