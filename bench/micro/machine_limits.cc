@@ -1,5 +1,7 @@
 // machine-limits: what two cores of this machine can do at best, as JSON: what measured libraries are held against.
-// Usage: machine-limits [CORE CORE]; by default the first two that are allowed. Takes about a second.
+// Usage: machine-limits [--copies] [CORE CORE]; by default the first two cores that are allowed. Takes about a second.
+// --copies, in place of all that: {bytes: µs} of plain copying by both cores at once, each between two buffers of its own that
+// are as the last copy left them. Where the caches end, twice the bytes take more than twice as long. Takes about five seconds.
 #include <arpa/inet.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -83,6 +85,17 @@ void stream_copy(std::byte* to, const std::byte* from, size_t bytes) {
 #endif
 }
 
+// Through the caches, whatever the size.
+void plain_copy(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__x86_64__)
+  for (size_t i = 0; i < bytes; i += 64)
+    for (size_t j = 0; j < 64; j += 16)
+      _mm_store_si128(reinterpret_cast<__m128i*>(to + i + j), _mm_load_si128(reinterpret_cast<const __m128i*>(from + i + j)));
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
 struct Free {
   void operator()(std::byte* memory) const { std::free(memory); }
 };
@@ -101,6 +114,15 @@ double copy_gbps(int core_a, int core_b, bool both) {
     if (side == 0 || both) stream_copy(memory[size_t(2 * side)].get(), memory[size_t(2 * side + 1)].get(), bytes);
   });
   return (both ? 2.0 : 1.0) * 2 * bytes / ns;
+}
+
+double copy_us(int core_a, int core_b, size_t bytes) {
+  std::array<std::unique_ptr<std::byte, Free>, 4> memory;
+  for (auto& one : memory) one = touched_memory(bytes);
+  const int times = int(std::clamp<size_t>((size_t{512} << 20) / bytes, 12, 1000));
+  return least_run_ns(core_a, core_b, times, [&](int side) {
+    plain_copy(memory[size_t(2 * side)].get(), memory[size_t(2 * side + 1)].get(), bytes);
+  }) / 1e3;
 }
 
 void stream_fill(std::byte* to, size_t bytes) {
@@ -225,6 +247,8 @@ double tcp_gbps(int core_a, int core_b) {
 
 int main(int argc, char** argv) {
   using namespace tutti;
+  const bool copies = argc > 1 && std::strcmp(argv[1], "--copies") == 0;
+  if (copies) --argc, ++argv;
   cpu_set_t allowed;
   std::vector<int> cores;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0)
@@ -232,11 +256,18 @@ int main(int argc, char** argv) {
       if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   if (argc == 3) cores = {std::atoi(argv[1]), std::atoi(argv[2])};
   if (argc == 2 || argc > 3 || cores.size() < 2 || cores[0] == cores[1]) {
-    std::fprintf(stderr, "usage: machine-limits [CORE CORE], two different cores\n");
+    std::fprintf(stderr, "usage: machine-limits [--copies] [CORE CORE], two different cores\n");
     return 2;
   }
   const int a = cores[0], b = cores[1];
   try {
+    if (copies) {
+      constexpr size_t least = 64 << 10, most = 256 << 20;
+      for (size_t bytes = least; bytes <= most; bytes *= 2)
+        std::printf("%s\"%zu\": %.2f", bytes == least ? "{" : ", ", bytes, copy_us(a, b, bytes));
+      std::printf("}\n");
+      return 0;
+    }
     std::printf("{\"line_exchange_ns\": %.1f, \"yield_ns\": %.1f, \"futex_ns\": %.1f, ", line_exchange_ns(a, b), yield_ns(a),
                 futex_ns(a, b));
     std::printf("\"copy_1_gbps\": %.2f, \"copy_2_gbps\": %.2f, \"write_2_gbps\": %.2f, \"read_2_gbps\": %.2f, \"dirty_gbps\": %.2f, ",

@@ -22,6 +22,9 @@ import time
 
 import peers
 
+COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all", "barrier")
+OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all")
+ELEMENT_BYTES = 4
 NAMES_OF_PERF = {"all_to_all": "alltoall"}
 IN_PLACE = {"broadcast"}  # the others' calls have one buffer
 MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"]}
@@ -41,7 +44,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--transports", default="shm")
-    parser.add_argument("--collectives", default="all_reduce,broadcast,reduce_scatter,all_gather,all_to_all,barrier")
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES))
     parser.add_argument("--sizes", default="8,64,512,4K,16K,64K,256K,1M,4M,16M,64M,256M")
     parser.add_argument("--modes", default="hot", help="comma list of hot, cold and registered")
     parser.add_argument("--peers", default=",".join(peer.name for peer in peers.ALL), help="of those that can be had")
@@ -56,6 +59,9 @@ def parse_arguments():
     options = parser.parse_args()
     if options.envelope:
         options.peers, options.sizes = "", ENVELOPE_SIZES
+    for collective in options.collectives.split(","):
+        if collective not in COLLECTIVES:
+            parser.error(f"--collectives {collective}: none of {', '.join(COLLECTIVES)}")
     for mode in options.modes.split(","):
         if mode not in MODES:
             parser.error(f"--modes {mode}: none of {', '.join(MODES)}")
@@ -118,11 +124,15 @@ class Machine:
             time.sleep(0.5)
         return state
 
-    def limits(self):
+    def limits(self, *words):
         if len(self.cores) < 2:
             return {}
-        done = subprocess.run([self.build / "bench/micro/machine-limits"], capture_output=True, text=True, check=True)
+        done = subprocess.run([self.build / "bench/micro/machine-limits", *words], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
+
+    def copies(self):
+        """{bytes: µs} of plain copying by two cores at once."""
+        return {int(size): us for size, us in self.limits("--copies").items()}
 
 
 def limit_us(collective, ranks, size, state_limits):
@@ -199,9 +209,14 @@ class Results:
         return both or list(states)
 
 
+def sizes_of(collective, ranks, options):
+    """Those asked for, where blocks have an element each; the least that they can have in place of less."""
+    least = ranks * ELEMENT_BYTES if collective in OF_BLOCKS else 0
+    return list(dict.fromkeys(size if bytes_of(size) >= least else str(least) for size in options.sizes.split(",")))
+
+
 def measure(chosen, machine, options):
     results = Results()
-    sizes = options.sizes.split(",")
     for transport in options.transports.split(","):
         for ranks in map(int, options.ranks.split(",")):
             for mode in options.modes.split(","):
@@ -210,6 +225,7 @@ def measure(chosen, machine, options):
                         continue
                     say(f"compare: {collective}, {ranks} ranks, {transport}, {mode}")
                     willing = [peer for peer in chosen if collective in peer.collectives and transport in peer.transports]
+                    sizes = sizes_of(collective, ranks, options)
                     for group in [["8"]] if collective == "barrier" else groups_of(sizes):
                         measure_group(willing, machine, (transport, ranks, mode, collective), group, options, results)
     return results
@@ -261,8 +277,8 @@ def lines_of(results, chosen, limits):
     return lines, curves
 
 
-def envelope_lines(curves):
-    """Where Tutti's time falls though the size doubles, or grows by more than ENVELOPE_FACTOR."""
+def envelope_lines(curves, copies):
+    """Where Tutti's time falls though the size doubles, or grows by more than ENVELOPE_FACTOR; and what copying does there."""
     lines, steps = [], 0
     for (collective, ranks, transport, mode, state), libraries in sorted(curves.items()):
         points = sorted(libraries.get("tutti", []))
@@ -273,10 +289,18 @@ def envelope_lines(curves):
             ratio = next_us / us
             if 1 / ENVELOPE_NOISE <= ratio <= ENVELOPE_FACTOR:
                 continue
+            # A rank touches two to three times the size (its input, its output, where messages lie), a copy two times.
+            by_copying = [copies[2 * n] / copies[n] for n in (size, 2 * size) if 2 * n in copies and n in copies]
             lines.append(f"- {collective}, {ranks} ranks over {transport}, {mode}, cores {state}: {size_text(size)} takes "
-                         f"{time_text(us)} µs, {size_text(next_size)} {time_text(next_us)} µs: {ratio:.2f} times as long")
-    return [f"Envelope: of {steps} doublings, {len(lines)} take less time than before, or more than {ENVELOPE_FACTOR} times "
+                         f"{time_text(us)} µs, {size_text(next_size)} {time_text(next_us)} µs: {ratio:.2f} times as long"
+                         + (f" (copying: {max(by_copying):.2f})" if by_copying else ""))
+    text = [f"Envelope: of {steps} doublings, {len(lines)} take less time than before, or more than {ENVELOPE_FACTOR} times "
             "as long.", "", *lines]
+    if copies:
+        text += ["", "Plain copying by two cores at once, each between two buffers of its own, µs (and times the size before): " +
+                 ", ".join(f"{size_text(size)} {time_text(us)}" + (f" ({us / copies[size // 2]:.2f})" if size // 2 in copies else "")
+                           for size, us in copies.items()) + "."]
+    return text
 
 
 def draw(curves, chosen, options):
@@ -360,6 +384,7 @@ def main():
     measured_limits(machine, limits)
     results = measure(chosen, machine, options)
     measured_limits(machine, limits)
+    copies = machine.copies() if options.envelope else {}
     if options.json:
         keep(results, limits, options.json)
     lines, curves = lines_of(results, chosen, limits)
@@ -371,7 +396,7 @@ def main():
     text += [f"- {peer.title}: {peer.settings}." for peer in chosen if peer.settings]
     text += [f"- not there: {reason}" for reason in absent]
     text += ["", *(limits_line(state, found) for state, found in limits.items()), "", *lines]
-    text += ["", *envelope_lines(curves)] if options.envelope else []
+    text += ["", *envelope_lines(curves, copies)] if options.envelope else []
     text += ["", *(f"- failed: {failure}" for failure in results.failures)] if results.failures else []
     print("\n".join(text))
     if options.output:
