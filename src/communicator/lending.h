@@ -71,7 +71,7 @@ class Lending {
   // 1.7 times as long.)
   static constexpr uint32_t settling_calls = 3, block_calls = 6, trial_calls = 2 * block_calls;
   // From one trial to the next, which is twice as far as the one before.
-  static constexpr uint32_t pause_min = 512, pause_max = 4096;
+  static constexpr uint32_t pause_min = 128, pause_max = 4096;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later; unless caches do not hold it, where
   // much is different (64 MiB, measured: lent 1.4 times as long as copied, 16 MiB 0.95).
   static constexpr uint32_t first_calls_as_neighbour = 64;
