@@ -30,7 +30,7 @@ size_t load(const unsigned char* first, size_t at) noexcept {
   return loaded;
 }
 
-// What a load took that came from memory; more than any took, where it cannot be told from one that came from a cache: on an
+// What a load took that came from memory; cannot_tell where it cannot be told from one that came from a cache: on an
 // emulated processor, or where a hypervisor stands between this one and its time-stamp counter.
 uint64_t ticks_of_memory() noexcept {
   constexpr size_t line_bytes = 64, times = 15;
@@ -49,18 +49,17 @@ uint64_t ticks_of_memory() noexcept {
   std::nth_element(flushed.begin(), flushed.begin() + times / 2, flushed.end());
   std::nth_element(loaded_before.begin(), loaded_before.begin() + times / 2, loaded_before.end());
   const uint64_t median = flushed[times / 2];
-  return median >= 3 * loaded_before[times / 2] ? median : ~uint64_t{0};
+  return median >= 3 * loaded_before[times / 2] ? median : TicksOfMemory::cannot_tell;
 }
 
-// A load that takes longer has come from memory, which is never much faster than when it was measured, but often slower.
 uint64_t ticks_max() noexcept {
-  static const uint64_t most = ticks_of_memory() / 4 * 3;
-  return most;
+  static TicksOfMemory ticks(ticks_of_memory);
+  return ticks.most_of_others();
 }
 
 }  // namespace
 
-bool can_tell_cold() noexcept { return ticks_max() < ~uint64_t{0} / 2; }
+bool can_tell_cold() noexcept { return ticks_max() != TicksOfMemory::cannot_tell; }
 
 bool in_no_cache(const void* memory, size_t bytes, bool surely) noexcept {
   // One line of each part, at distances that no prefetcher learns, even where areas are looked at one after the other.

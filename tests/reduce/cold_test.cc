@@ -14,6 +14,33 @@ namespace {
 
 constexpr int looks = 500;
 
+uint64_t measured = 0;
+uint64_t measure() noexcept { return measured; }
+
+TEST(Cold, MemoryThatWasSlowWhenItWasMeasuredIsMeasuredAgain) {
+  measured = 4000;
+  TicksOfMemory ticks(measure);
+  EXPECT_EQ(ticks.most_of_others(), 3000u);
+  const auto ask = [&] {
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < TicksOfMemory::measured_every; ++i) last = ticks.most_of_others();
+    return last;
+  };
+  measured = 400;
+  EXPECT_EQ(ask(), 300u);
+  for (const uint64_t later : {uint64_t{4000}, TicksOfMemory::cannot_tell}) {
+    measured = later;
+    EXPECT_EQ(ask(), 300u) << "its best is what holds";
+  }
+}
+
+TEST(Cold, WhereLoadsCannotBeToldNothingIsMeasuredAgain) {
+  measured = TicksOfMemory::cannot_tell;
+  TicksOfMemory ticks(measure);
+  measured = 400;
+  for (uint32_t i = 0; i < 2 * TicksOfMemory::measured_every; ++i) ASSERT_EQ(ticks.most_of_others(), TicksOfMemory::cannot_tell);
+}
+
 #if defined(__x86_64__)
 int count_cold(const std::vector<char>& memory, bool surely, void (*prepare)(const std::vector<char>&)) {
   int cold = 0;
