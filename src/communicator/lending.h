@@ -42,20 +42,14 @@ class Lending {
   Way next(Collective kind, size_t bytes, bool in_place) noexcept {
     Way way{kind, bytes, in_place};
     Entry& entry = entry_of(way);
+    if (leads_ || !sizes_differ(kind)) {
+      if (is_at_end(entry)) end_trial(entry);
+      if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
+      const uint32_t call = entry.calls++;
+      if (call >= entry.pause) return in_trial(way, call - entry.pause);
+    }
     way.lends = entry.lends;
     way.watched = !leads_;
-    if (!leads_ && sizes_differ(kind)) return way;
-    if (is_at_end(entry)) end_trial(entry);
-    if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
-    const uint32_t call = entry.calls++;
-    if (call < entry.pause) {
-      way.lends = entry.lends;
-      return way;
-    }
-    const uint32_t at = call - entry.pause;
-    if (at == 0) entry.least_byte_ns = {never_ns, never_ns};
-    way.lends = at < block_calls ? entry.lends : !entry.lends;
-    way.watched = leads_ && at % block_calls >= settling_calls;
     return way;
   }
   // Of rank 0.
@@ -85,6 +79,14 @@ class Lending {
     std::array<double, 2> least_byte_ns{never_ns, never_ns};  // copied, lent
   };
 
+  // The call of that number in a trial.
+  Way in_trial(Way way, uint32_t call) noexcept {
+    Entry& entry = entry_of(way);
+    if (call == 0) entry.least_byte_ns = {never_ns, never_ns};
+    way.lends = call < block_calls ? entry.lends : !entry.lends;
+    way.watched = leads_ && call % block_calls >= settling_calls;
+    return way;
+  }
   static bool is_at_end(const Entry& entry) noexcept { return entry.calls == entry.pause + trial_calls; }
   // What was right stays where the other way is better by no more than turns differ.
   void end_trial(Entry& entry) const noexcept {
