@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -23,11 +24,10 @@ inline void pin_to_core(int core) {
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-// Runs body(0) and body(1) at once on two cores, `repetitions` times, and returns the least time of one run in ns:
-// on a machine that others use too, the least is what the hardware can do.
-inline double least_run_ns(int core_a, int core_b, int repetitions, const std::function<void(int)>& body) {
+// Runs body(0) and body(1) at once on two cores, `repetitions` times; of each run the time in ns until both had ended.
+inline std::vector<double> run_times_ns(int core_a, int core_b, int repetitions, const std::function<void(int)>& body) {
   std::atomic<int> arrived{0};
-  double least = 1e300;
+  std::array<std::vector<double>, 2> times;
   const auto run = [&](int side) {
     pin_to_core(side == 0 ? core_a : core_b);
     for (int i = 0; i < repetitions; ++i) {
@@ -35,14 +35,29 @@ inline double least_run_ns(int core_a, int core_b, int repetitions, const std::f
       while (arrived.load() < 2 * (i + 1)) {}
       const TimeNs start = now_ns();
       body(side);
-      if (side == 0) least = std::min(least, double(now_ns() - start));
+      times[size_t(side)].push_back(double(now_ns() - start));
     }
   };
   std::thread other(run, 1);
   std::thread first(run, 0);
   first.join();
   other.join();
-  return least;
+  for (size_t i = 0; i < times[0].size(); ++i) times[0][i] = std::max(times[0][i], times[1][i]);
+  return times[0];
+}
+
+// The least of them: on a machine that others use too, what the hardware can do.
+inline double least_run_ns(int core_a, int core_b, int repetitions, const std::function<void(int)>& body) {
+  const std::vector<double> times = run_times_ns(core_a, core_b, repetitions, body);
+  return *std::min_element(times.begin(), times.end());
+}
+
+// The median: what it could do at the time.
+inline double median_run_ns(int core_a, int core_b, int repetitions, const std::function<void(int)>& body) {
+  std::vector<double> times = run_times_ns(core_a, core_b, repetitions, body);
+  const auto middle = times.begin() + repetitions / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
 }
 
 // ns of one exchange: each side stores a number in its own line and waits until the other's line holds it too.

@@ -5,7 +5,7 @@ Every library runs the same program (bench/perf's measurement over that library'
 in turn, so that a change of the machine's mood meets all. Two cores of a virtual machine sit now near each other, now far
 apart: an exchange of two flag lines (X) before and after each run tells, runs in which it changed are dropped, and near is
 never compared with far. Writes a Markdown table of the medians over the rounds, with the ratio to the best peer and, where
-it is known, to what the machine can do; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
+it is known, to what the machine could do just before and after; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
 all caches before each call), registered (memory that the library itself gives). --envelope measures Tutti alone at sizes
 that double, and lists those at which its time falls or more than doubles."""
 import argparse
@@ -118,9 +118,9 @@ class Machine:
         return ("alone" if ns is None else "near" if ns < NEAR_NS else "far"), ns
 
     def wait_for(self, wanted, seconds):
-        """The state after that."""
+        """state() after that."""
         until = time.monotonic() + seconds
-        while (state := self.state()[0]) not in (wanted, "alone") and time.monotonic() < until:
+        while (state := self.state())[0] not in (wanted, "alone") and time.monotonic() < until:
             time.sleep(0.5)
         return state
 
@@ -130,28 +130,32 @@ class Machine:
         done = subprocess.run([self.build / "bench/micro/machine-limits", *words], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
+    def memory(self):
+        """What both cores can do with memory now: medians, not the best."""
+        return self.limits("--memory")
+
     def copies(self):
         """{bytes: µs} of plain copying by two cores at once."""
         return {int(size): us for size, us in self.limits("--copies").items()}
 
 
-def limit_us(collective, ranks, size, state_limits):
+def limit_us(collective, ranks, size, limits):
     """What no library can go below on this machine: (µs, what it is), or None where nobody knows."""
-    if not state_limits:
+    if not limits:
         return None
     if ranks == 2 and (collective == "barrier" or (collective == "all_reduce" and size <= SMALL_TO)):
-        return state_limits["line_exchange_ns"] / 1e3, "X"
+        return limits["line_exchange_ns"] / 1e3, "X"
     # Bytes read and written where each rank reads its input and all others' where they lie, and writes its output once. A
     # reduction's block is read from all and the sum written to all.
     # Where more is written than read, or less, memory may take longer for that alone.
     moved = {"all_reduce": (ranks, ranks), "broadcast": (1, ranks - 1), "reduce_scatter": (ranks, 1),
              "all_gather": (1, ranks), "all_to_all": (ranks, ranks)}  # read, written
-    if size < LIMIT_FROM or collective not in moved:
+    if size < LIMIT_FROM or collective not in moved or "copy_2_gbps" not in limits:
         return None
     reads, writes = moved[collective]
-    bounds = [((reads + writes) * size / state_limits["copy_2_gbps"], "memory"),
-              (reads * size / state_limits["read_2_gbps"], "memory, reading"),
-              (writes * size / state_limits["write_2_gbps"], "memory, writing")]
+    bounds = [((reads + writes) * size / limits["copy_2_gbps"], "memory"),
+              (reads * size / limits["read_2_gbps"], "memory, reading"),
+              (writes * size / limits["write_2_gbps"], "memory, writing")]
     ns, what = max(bounds)
     return ns / 1e3, what
 
@@ -231,26 +235,47 @@ def measure(chosen, machine, options):
     return results
 
 
+def mean_of(before, after):
+    return {name: (value + after[name]) / 2 for name, value in before.items() if value is not None}
+
+
 def measure_group(willing, machine, case, group, options, results):
     transport, ranks, mode, collective = case
     willing = list(willing)  # who fails once is not asked again for this group
     for _ in range(options.rounds):
         for peer in list(willing):
-            before = machine.wait_for(options.cores, options.wait)
+            before, line_ns_before = machine.wait_for(options.cores, options.wait)
+            to_be_limited = peer.name == "tutti" and transport == "shm" and bytes_of(group[-1]) >= LIMIT_FROM
+            memory_before = machine.memory() if to_be_limited else {}
             rows = run_once(peer, collective, peers.Run(ranks, transport, None), group, mode, options)
-            after, _ = machine.state()
+            memory_after = machine.memory() if to_be_limited else {}
+            after, line_ns_after = machine.state()
             if isinstance(rows, str):
                 results.failures.append(f"{peer.title}, {collective}, {ranks} ranks, {transport}, {mode}, "
                                         f"{group[0]} to {group[-1]}: {rows}")
                 willing.remove(peer)
             elif before == after:
                 for size, row in rows.items():
+                    row["limits"] = mean_of({"line_exchange_ns": line_ns_before, **memory_before},
+                                            {"line_exchange_ns": line_ns_after, **memory_after})
                     results.add((transport, ranks, mode, collective, size), before, peer.name, row)
             else:
                 results.dropped += 1
 
 
-def lines_of(results, chosen, limits):
+def share_of_limit(collective, ranks, size, singles):
+    """The median over the rounds of what the machine could have done in that round, over Tutti's time."""
+    shares = []
+    for single in singles:
+        if limit := limit_us(collective, ranks, size, single.get("limits")):
+            shares.append((limit[0] / single["time_us"], limit[1]))
+    if not shares:
+        return ""
+    share, what = sorted(shares)[len(shares) // 2]
+    return f"{share:.2f} ({what})"
+
+
+def lines_of(results, chosen):
     """The table's lines, and for the drawings {(collective, ranks, transport, mode, state): {library: [(size, µs)]}}."""
     lines = ["| collective | ranks | over | mode | cores | size | " + " | ".join(f"{p.title}" for p in chosen) +
              " | best peer / Tutti | limit / Tutti | Tutti: least, p99 of single calls |",
@@ -265,11 +290,10 @@ def lines_of(results, chosen, limits):
                 curves.setdefault((collective, ranks, transport, mode, state), {}).setdefault(peer, []).append((size, median))
             others = [value for peer, value in medians.items() if peer != "tutti"]
             own = medians.get("tutti")
-            limit = limit_us(collective, ranks, size, limits.get(state)) if transport == "shm" else None
             cells = [time_text(medians[peer.name]) if peer.name in medians else "" for peer in chosen]
             cells.append(f"{min(others) / own:.2f}" if others and own else "")
-            cells.append(f"{limit[0] / own:.2f} ({limit[1]})" if limit and own else "")
             singles = found.get("tutti", [])
+            cells.append(share_of_limit(collective, ranks, size, singles) if transport == "shm" else "")
             cells.append(f"{time_text(min(r['min_us'] for r in singles))}, "
                          f"{time_text(statistics.median(r['p99_us'] for r in singles))}" if singles else "")
             what = "" if collective == "barrier" else size_text(size)
@@ -387,7 +411,7 @@ def main():
     copies = machine.copies() if options.envelope else {}
     if options.json:
         keep(results, limits, options.json)
-    lines, curves = lines_of(results, chosen, limits)
+    lines, curves = lines_of(results, chosen)
     text = [f"{datetime.date.today()}, {len(machine.cores)} cores of {processor()}; medians of up to {options.rounds} rounds in "
             "turns, in µs; ranks " + ("free to move" if options.no_pin else
                                       "pinned to one core each, in turn where ranks outnumber cores")

@@ -42,6 +42,20 @@ class Compare(unittest.TestCase):
             if len(os.sched_getaffinity(0)) > 1:
                 self.assertIn("line_exchange_ns", list(kept["limits"].values())[0])
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
+    def test_holds_tutti_against_what_memory_could_do_at_the_time(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "a.json")
+            got = compare("--collectives", "broadcast", "--sizes", "64M", "--json", path)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            rows = json.loads(path.read_text())["rows"]
+            if not rows:
+                self.skipTest("the cores' distance changed in every run")
+            self.assertRegex(got.stdout, r"\| 64 MiB \|.*| \d\.\d\d \(memory(, reading|, writing)?\) \|")
+            for found in rows[0]["times"].values():
+                for name in ("copy_2_gbps", "read_2_gbps", "write_2_gbps", "line_exchange_ns"):
+                    self.assertGreater(found["tutti"][0]["limits"][name], 0)
+
     def test_refuses_what_is_no_mode_and_no_peer(self):
         for option, value in (("--modes", "lukewarm"), ("--peers", "nobody")):
             got = compare(option, value)
