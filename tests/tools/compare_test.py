@@ -51,7 +51,7 @@ class Compare(unittest.TestCase):
             rows = json.loads(path.read_text())["rows"]
             if not rows:
                 self.skipTest("the cores' distance changed in every run")
-            self.assertRegex(got.stdout, r"\| 64 MiB \|.*| \d\.\d\d \(memory(, reading|, writing)?\) \|")
+            self.assertRegex(got.stdout, r"\| 64 MiB \|.*\| \d\.\d\d \(memory(, reading|, writing)?\) \|")
             for found in rows[0]["times"].values():
                 for name in ("copy_2_gbps", "read_2_gbps", "write_2_gbps", "line_exchange_ns"):
                     self.assertGreater(found["tutti"][0]["limits"][name], 0)
