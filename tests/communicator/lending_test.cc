@@ -105,16 +105,6 @@ TEST(Lending, OfANewSizeIsAsOfItsNearest) {
   EXPECT_EQ(calls(lending, 100, 500, 1000, 1 << 19), 0);
 }
 
-TEST(Lending, OfWhatNoCacheHoldsIsTriedFirst) {
-  Lending lending(true);
-  calls(lending, first_trial, 1000, 500, 1 << 24);
-  EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 500, Lending::neighbour_bytes_max), 0);
-  calls(lending, first_trial, 1000, 500, size_t{1} << 32);
-  EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 500, size_t{1} << 33), 0);
-  calls(lending, first_trial, 500, 1000, size_t{1} << 26);
-  EXPECT_EQ(calls(lending, 1, 1000, 500, 1 << 20), 1) << "which says nothing of others";
-}
-
 TEST(Lending, OfOtherRanksIsWhatRankZeroDid) {
   Lending lending(false);
   const int until = Lending::first_calls;

@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include "communicator/communicator.h"
 #include "communicator/ranks.h"
 #include "sanitizer.h"
+#include "topology/topology.h"
 
 namespace tutti {
 namespace {
@@ -123,11 +125,11 @@ TEST(PrivateMemory, IsNotReadWhereARankLendsNone) {
   test::run_processes(3, options, [](int rank, tuttiComm_t comm) { check_all(3, rank, comm); });
 }
 
-// As a container's filter does.
-void forbid_reading_of_processes() {
+// As a container's filter does; or more strictly.
+void forbid_reading_of_processes(uint32_t punishment = SECCOMP_RET_ERRNO | EPERM) {
   sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
-                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                           BPF_STMT(BPF_RET | BPF_K, punishment),
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   const sock_fprog filter{4, program};
   ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
@@ -140,6 +142,30 @@ TEST(PrivateMemory, IsNotReadWhereTheKernelForbidsIt) {
     if (rank == 1) forbid_reading_of_processes();
   };
   test::run_processes(2, options, [](int rank, tuttiComm_t comm) { check_all(2, rank, comm); });
+}
+
+// Rank 1 is killed if it reads any.
+bool is_read(size_t bytes) {
+  RanksOptions options;
+  options.timeout_ms = 60'000;
+  test::Processes processes(2, options, [bytes](int rank, tuttiComm_t comm) {
+    if (rank == 1) forbid_reading_of_processes(SECCOMP_RET_KILL_PROCESS);
+    const std::vector<std::byte> in(bytes);
+    std::vector<std::byte> out(bytes);
+    for (int turn = 0; turn < calls; ++turn)
+      if (tuttiAlltoAll(in.data(), out.data(), bytes / 2, tuttiInt8, comm, nullptr) != tuttiSuccess) return;
+  });
+  EXPECT_EQ(processes.wait(0), 0);
+  const int status = processes.wait(1);
+  EXPECT_TRUE(status == 0 || WTERMSIG(status) == SIGSYS) << status;
+  return status != 0;
+}
+
+TEST(PrivateMemory, IsNotReadWhereNoCacheHoldsTheCall) {
+  const size_t last_cache = cache_sizes(discover_host()).last_bytes;
+  if (last_cache == 0) GTEST_SKIP() << "this machine's caches are not known";
+  if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
+  EXPECT_FALSE(is_read(last_cache / 4));  // of each input and output, which together fill the cache
 }
 
 // Groups.
