@@ -10,7 +10,7 @@ namespace tutti {
 namespace {
 
 // From how many times TUTTI_IN_PLACE_BYTES on a call of that kind is faster than by messages, whose data are read where they
-// lie as well (measured: docs/performance.md). The cards and the meeting at the end cost more where ranks wait for each
+// lie as well (measured: docs/tuning.md). The cards and the meeting at the end cost more where ranks wait for each
 // other's core. Of an all_gather each rank copies as much in either way.
 constexpr size_t least_factor(Collective kind, bool crowded) {
   switch (kind) {
