@@ -217,6 +217,10 @@ void thin_out_labels(Axis& x, double width) {
     if (!tick.label.empty() && index++ % std::max<size_t>(every, 1) != 0) tick.label.clear();
 }
 
+std::string_view colour_of(std::span<const Series> series, size_t i) {
+  return palette[(series[i].colour < 0 ? i : size_t(series[i].colour)) % palette.size()];
+}
+
 void draw_series(Canvas& canvas, const Series& series, std::string_view colour) {
   std::string path, markers;
   bool pen_down = false;
@@ -249,7 +253,7 @@ int lay_out_legend(std::span<const Series> series, double left, double right, do
     const double width = legend_width(series[i]);
     if (x > left && x + width > right) x = left, ++row;
     if (svg != nullptr) {
-      const std::string_view colour = palette[i % palette.size()];
+      const std::string_view colour = colour_of(series, i);
       const double y = top + row * 21;
       add_line(*svg, x, y, x + 24, y, colour, 2.5);
       *svg += "<circle cx='" + number(x + 12, 1) + "' cy='" + number(y, 1) + "' r='3.5' fill='" + std::string(colour) +
@@ -287,7 +291,7 @@ std::string draw_plot(std::span<const Series> series, const PlotOptions& options
   canvas.svg += "<clipPath id='" + name + "'><rect x='" + number(f.left - 5, 1) + "' y='" + number(f.top - 5, 1) +
                 "' width='" + number(f.right - f.left + 10, 1) + "' height='" + number(f.bottom - f.top + 10, 1) +
                 "'/></clipPath>\n<g clip-path='url(#" + name + ")'>\n";
-  for (size_t i = 0; any && i < series.size(); ++i) draw_series(canvas, series[i], palette[i % palette.size()]);
+  for (size_t i = 0; any && i < series.size(); ++i) draw_series(canvas, series[i], colour_of(series, i));
   return canvas.svg + "</g>\n";
 }
 

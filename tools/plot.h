@@ -13,6 +13,9 @@ namespace tutti::plot {
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;
+  // The number of its colour, of eight, for what is to have the same one in several drawings; below 0: its place among the
+  // series.
+  int colour = -1;
 };
 
 struct PlotOptions {

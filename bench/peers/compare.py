@@ -330,12 +330,14 @@ def envelope_lines(curves, copies):
 def draw(curves, chosen, options):
     options.plots.mkdir(parents=True, exist_ok=True)
     titles = {peer.name: peer.title for peer in chosen}
+    colours = {kind.name: number for number, kind in enumerate((peers.Tutti, *peers.ALL))}  # the same in all drawings
     for (collective, ranks, transport, mode, state), libraries in curves.items():
         if collective == "barrier":
             continue
+        series = [{"name": titles[name], "points": libraries[name], "colour": colours[name]} for name in colours
+                  if name in libraries]
         plot = {"title": f"{collective}, {ranks} ranks over {transport}, {mode} buffers, cores {state}", "x_label": "size",
-                "y_label": "time (µs)", "series": [{"name": titles[name], "points": points}
-                                                   for name, points in libraries.items()]}
+                "y_label": "time (µs)", "series": series}
         done = subprocess.run([options.build / "bench/peers/draw-curves"], input=json.dumps([plot]), text=True,
                               capture_output=True, check=True)
         (options.plots / f"{collective}-{ranks}-{transport}-{mode}-{state}.svg").write_text(done.stdout)

@@ -1,5 +1,5 @@
 // draw-curves: line plots from JSON on standard input, as SVG on standard output: [{"title", "x_label", "y_label",
-// "series": [{"name", "points": [[x, y], …]}, …]}, …], both axes logarithmic, x as sizes.
+// "series": [{"name", "points": [[x, y], …], "colour": number}, …]}, …], both axes logarithmic, x as sizes.
 #include <cstdio>
 #include <iostream>
 
@@ -15,7 +15,7 @@ int main() {
       tutti::plot::Plot& plot = plots.emplace_back();
       plot.options = {.title = json.at("title"), .x_label = json.at("x_label"), .y_label = json.at("y_label"), .log_x = true,
                       .log_y = true, .x_bytes = true, .height = 430};
-      for (const auto& one : json.at("series")) plot.series.push_back({one.at("name"), one.at("points")});
+      for (const auto& one : json.at("series")) plot.series.push_back({one.at("name"), one.at("points"), one.at("colour")});
     }
     std::fputs(tutti::plot::plots_svg(plots).c_str(), stdout);
     return 0;

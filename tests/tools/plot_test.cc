@@ -44,6 +44,17 @@ TEST(Plot, BreaksALineAtAPointThatCannotBeDrawn) {
   EXPECT_EQ(occurrences(path, "L"), 1u);
 }
 
+TEST(Plot, KeepsColoursThatAreAskedFor) {
+  const auto colour = [](const std::vector<Series>& series) {  // of the last
+    const std::string svg = plot_svg(series, {});
+    return svg.substr(svg.find("stroke='#", svg.rfind("<path")), 16);
+  };
+  const Series a{"a", {{1, 1}, {2, 2}}}, b{"b", {{1, 1}, {2, 2}}}, third{"a", {{1, 1}, {2, 2}}, 2};
+  EXPECT_NE(colour({a}), colour({a, b}));
+  EXPECT_EQ(colour({third}), colour({b, third}));
+  EXPECT_EQ(colour({third}), colour({a, b, {"c", {{1, 1}, {2, 2}}}}));
+}
+
 TEST(Plot, EscapesTexts) {
   const std::vector<Series> series = {{"a<b & \"c\"\n", {{1, 1}}}};
   const std::string svg = plot_svg(series, {.title = "<script>"});
