@@ -3,7 +3,7 @@
 // --copies, in place of all that: {bytes: µs} of plain copying by both cores at once, each between two buffers of its own that
 // are as the last copy left them. Where the caches end, twice the bytes take more than twice as long. Takes about five seconds.
 // --memory: what memory can do at the time, both cores together: of eight runs not the best but the median, as of what is
-// measured before and after it. Takes a third of a second.
+// measured before and after it. Takes half a second.
 #include <arpa/inet.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -252,7 +252,8 @@ double tcp_gbps(int core_a, int core_b) {
 
 int main(int argc, char** argv) {
   using namespace tutti;
-  const bool copies = argc > 1 && std::strcmp(argv[1], "--copies") == 0, memory = argc > 1 && std::strcmp(argv[1], "--memory") == 0;
+  const auto first_is = [&](const char* word) { return argc > 1 && std::strcmp(argv[1], word) == 0; };
+  const bool copies = first_is("--copies"), memory = first_is("--memory");
   if (copies || memory) --argc, ++argv;
   cpu_set_t allowed;
   std::vector<int> cores;
