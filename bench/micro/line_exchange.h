@@ -52,7 +52,7 @@ inline double least_run_ns(int core_a, int core_b, int repetitions, const std::f
   return *std::min_element(times.begin(), times.end());
 }
 
-// The median: what it could do at the time.
+// The median, of an odd number of them: what it could do at the time.
 inline double median_run_ns(int core_a, int core_b, int repetitions, const std::function<void(int)>& body) {
   std::vector<double> times = run_times_ns(core_a, core_b, repetitions, body);
   const auto middle = times.begin() + repetitions / 2;

@@ -2,7 +2,7 @@
 // Usage: machine-limits [--copies|--memory] [CORE CORE]; by default the first two cores that are allowed. Takes about a second.
 // --copies, in place of all that: {bytes: µs} of plain copying by both cores at once, each between two buffers of its own that
 // are as the last copy left them. Where the caches end, twice the bytes take more than twice as long. Takes about five seconds.
-// --memory: what memory can do at the time, both cores together: of eight runs not the best but the median, as of what is
+// --memory: what memory can do at the time, both cores together: of nine runs not the best but the median, as of what is
 // measured before and after it. Takes half a second.
 #include <arpa/inet.h>
 #include <linux/futex.h>
@@ -107,15 +107,16 @@ std::unique_ptr<std::byte, Free> touched_memory(size_t bytes) {
   return memory;
 }
 
-// Which of several runs counts.
+// Which of several runs counts, and of how many of memory's.
 using OfRuns = double (*)(int, int, int, const std::function<void(int)>&);
+constexpr int memory_runs = 9;
 
 // Bytes read and written in a ns, by both cores together or the first alone.
 double copy_gbps(int core_a, int core_b, bool both, OfRuns of_runs) {
   constexpr size_t bytes = 64 << 20;
   std::array<std::unique_ptr<std::byte, Free>, 4> memory;
   for (auto& one : memory) one = touched_memory(bytes);
-  const double ns = of_runs(core_a, core_b, 8, [&](int side) {
+  const double ns = of_runs(core_a, core_b, memory_runs, [&](int side) {
     if (side == 0 || both) stream_copy(memory[size_t(2 * side)].get(), memory[size_t(2 * side + 1)].get(), bytes);
   });
   return (both ? 2.0 : 1.0) * 2 * bytes / ns;
@@ -145,7 +146,7 @@ double write_gbps(int core_a, int core_b, OfRuns of_runs) {
   constexpr size_t bytes = 64 << 20;
   std::array<std::unique_ptr<std::byte, Free>, 2> memory;
   for (auto& one : memory) one = touched_memory(bytes);
-  return 2.0 * bytes / of_runs(core_a, core_b, 8, [&](int side) { stream_fill(memory[size_t(side)].get(), bytes); });
+  return 2.0 * bytes / of_runs(core_a, core_b, memory_runs, [&](int side) { stream_fill(memory[size_t(side)].get(), bytes); });
 }
 
 // Bytes read in a ns by both cores together, none written; each reads two streams, which is faster than one.
@@ -154,7 +155,7 @@ double read_gbps(int core_a, int core_b, OfRuns of_runs) {
   std::array<std::unique_ptr<std::byte, Free>, 2> memory;
   for (auto& one : memory) one = touched_memory(words * sizeof(uint64_t));
   std::array<Ball, 2> sinks;
-  return 2.0 * words * sizeof(uint64_t) / of_runs(core_a, core_b, 8, [&](int side) {
+  return 2.0 * words * sizeof(uint64_t) / of_runs(core_a, core_b, memory_runs, [&](int side) {
     const auto* const data = reinterpret_cast<const uint64_t*>(memory[size_t(side)].get());
     uint64_t sums[8] = {};
     for (size_t i = 0; i < half; i += 4)

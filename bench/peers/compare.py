@@ -271,7 +271,7 @@ def share_of_limit(collective, ranks, size, singles):
             shares.append((limit[0] / single["time_us"], limit[1]))
     if not shares:
         return ""
-    share, what = sorted(shares)[len(shares) // 2]
+    share, what = statistics.median_low(shares)
     return f"{share:.2f} ({what})"
 
 

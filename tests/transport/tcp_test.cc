@@ -12,8 +12,10 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "transport/conformance.h"
+#include "transport/tcp/tcp_endpoint.h"
 #include "transport/tcp_loopback.h"
 #include "transport/traffic.h"
 
@@ -327,6 +329,13 @@ TEST(Tcp, OnlyThePeersAskedForAreReached) {
   EXPECT_EQ(transports[2]->endpoint(0, 0), nullptr);
   EXPECT_NE(transports[0]->endpoint(1, 0), nullptr);
   EXPECT_NE(transports[1]->endpoint(2, 0), nullptr);
+}
+
+TEST(Tcp, AMessageOfTheDefaultSizeFillsWholeSegmentsOfTheLoopback) {
+  constexpr size_t segment_bytes = 65483;
+  const size_t message_bytes = environment_bytes("TUTTI_TCP_MESSAGE_BYTES").value() + sizeof(TcpHeader);
+  EXPECT_LE(message_bytes, 4 * segment_bytes);
+  EXPECT_GT(message_bytes, 4 * segment_bytes - 1024);
 }
 
 TEST(Tcp, AMessageSizeThatIsTooSmallIsRefusedWithItsName) {

@@ -23,7 +23,7 @@ struct TcpOptions {
   std::vector<bool> peers;
   // 0: TUTTI_TCP_MESSAGE_BYTES; at least 64. The ranks agree on the least. With its header a message of 255 KiB, the default,
   // fills four segments of the loopback interface (65483 bytes each). With one of 256 KiB, a fifth segment carried 228 bytes,
-  // and broadcasts of 1 MiB took 1.2 to 1.4 times as long.
+  // and broadcasts of 1 MiB took 1.1 to 1.4 times as long.
   size_t message_bytes_max = 0;
   // SO_SNDBUF and SO_RCVBUF; 0: the kernel sizes them, which measured fastest.
   int send_buffer_bytes = 0;
