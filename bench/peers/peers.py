@@ -218,4 +218,26 @@ class Gloo(Peer):
         return [self.build / "tools/run/tutti-run", "-n", run.ranks, "--no-prefix", self.program], environment
 
 
-ALL = [OpenMpi, OpenMpi5, Mpich, Mpich5, IntelMpi, OneCcl, Gloo]
+class Ucc(Peer):
+    """No registry has it: whoever has built it names its ucc.pc and ucx.pc by PKG_CONFIG_PATH."""
+    name, title, source = "ucc", "UCC", "ucc_perf.cc"
+    settings = ("over UCX's shared memory (UCX_TLS=sm,self), persistent requests; the waiting program yields its core where ranks "
+                "outnumber cores")
+    transports = {"shm"}
+
+    def prepare(self):
+        done = subprocess.run(["pkg-config", "--cflags", "--libs", "ucc"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Unavailable("pkg-config finds no ucc; build it and set PKG_CONFIG_PATH")
+        flags = done.stdout.split()
+        paths = [f"-Wl,-rpath,{flag[2:]}" for flag in flags if flag.startswith("-L")]
+        self.compile(["g++"], [*flags, *paths, "-Wl,--allow-shlib-undefined"])
+
+    def command(self, run):
+        meeting = run.folder / "meeting"
+        meeting.mkdir()
+        environment = {**os.environ, "PEER_MEETING_FOLDER": str(meeting), "UCX_TLS": "sm,self", "UCX_LOG_LEVEL": "error"}
+        return [self.build / "tools/run/tutti-run", "-n", run.ranks, "--no-prefix", self.program], environment
+
+
+ALL = [OpenMpi, OpenMpi5, Mpich, Mpich5, IntelMpi, OneCcl, Gloo, Ucc]
