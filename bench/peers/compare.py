@@ -52,7 +52,7 @@ def parse_arguments():
     parser.add_argument("--cores", choices=["near", "far"], default="near", help="what to wait for where their distance changes")
     parser.add_argument("--wait", type=float, default=10, help="for so many seconds at most before each run")
     parser.add_argument("--timeout", type=float, default=120, help="seconds that one run may take")
-    parser.add_argument("--json", type=pathlib.Path, help="write all single results; what the file holds already is kept")
+    parser.add_argument("--json", type=pathlib.Path, help="write all single results, collective by collective; what the file holds already is kept")
     parser.add_argument("--output", type=pathlib.Path, help="write the table here as well")
     parser.add_argument("--plots", type=pathlib.Path, help="folder for one drawing of each collective and number of ranks")
     parser.add_argument("--envelope", action="store_true", help="no peers, sizes that double from 64K to 128M; what stands out")
@@ -200,7 +200,7 @@ class Results:
                 for peer, singles in found.items():
                     for single in singles:
                         self.add(key, state, peer, single)
-        self.failures = failures + self.failures
+        self.failures += failures
 
     def rows(self):
         return [{"transport": t, "ranks": r, "mode": m, "collective": c, "size_bytes": s, "times": found}
@@ -219,8 +219,8 @@ def sizes_of(collective, ranks, options):
     return list(dict.fromkeys(size if bytes_of(size) >= least else str(least) for size in options.sizes.split(",")))
 
 
-def measure(chosen, machine, options):
-    results = Results()
+def measure(chosen, machine, options, results):
+    """Yields after each collective, so that what is measured can be kept."""
     for transport in options.transports.split(","):
         for ranks in map(int, options.ranks.split(",")):
             for mode in options.modes.split(","):
@@ -232,7 +232,7 @@ def measure(chosen, machine, options):
                     sizes = sizes_of(collective, ranks, options)
                     for group in [["8"]] if collective == "barrier" else groups_of(sizes):
                         measure_group(willing, machine, (transport, ranks, mode, collective), group, options, results)
-    return results
+                    yield collective
 
 
 def mean_of(before, after):
@@ -388,14 +388,19 @@ def measured_limits(machine, limits):
         add_limits(limits, "near" if found["line_exchange_ns"] < NEAR_NS else "far", found)
 
 
-def keep(results, limits, path):
-    """Joins what the file holds from earlier runs with this one's results, and writes all of it."""
-    if path.exists():
-        before = json.loads(path.read_text())
-        results.merge(before["rows"], before["failures"])
-        for state, found in before["limits"].items():
-            add_limits(limits, state, found)
-    path.write_text(json.dumps({"limits": limits, "rows": results.rows(), "failures": results.failures}, indent=1) + "\n")
+def read_earlier(path, results, limits):
+    """Adds what the file holds from earlier runs."""
+    before = json.loads(path.read_text())
+    results.merge(before["rows"], before["failures"])
+    for state, found in before["limits"].items():
+        add_limits(limits, state, found)
+
+
+def write_file(path, results, limits):
+    """The whole file or none: a run may be ended at any time."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps({"limits": limits, "rows": results.rows(), "failures": results.failures}, indent=1) + "\n")
+    temporary.replace(path)
 
 
 def main():
@@ -406,13 +411,17 @@ def main():
             sys.exit(f"compare: {options.build / needed} is missing; build the project first")
     machine = Machine(options.build)
     chosen, absent = prepare(options)
-    limits = {}
+    results, limits = Results(), {}
+    if options.json and options.json.exists():
+        read_earlier(options.json, results, limits)
     measured_limits(machine, limits)
-    results = measure(chosen, machine, options)
+    for _ in measure(chosen, machine, options, results):
+        if options.json:
+            write_file(options.json, results, limits)
     measured_limits(machine, limits)
     copies = machine.copies() if options.envelope else {}
     if options.json:
-        keep(results, limits, options.json)
+        write_file(options.json, results, limits)
     lines, curves = lines_of(results, chosen)
     text = [f"{datetime.date.today()}, {len(machine.cores)} cores of {processor()}; medians of up to {options.rounds} rounds in "
             "turns, in µs; ranks " + ("free to move" if options.no_pin else

@@ -1,5 +1,5 @@
-// The measurement of tutti-perf over UCC on host memory. Requests are persistent: made once for the buffers of a case, then
-// posted and tested, which is the cheapest way that UCC has.
+// The measurement of tutti-perf over UCC on host memory. Requests are persistent: made once for the same call again and again,
+// then posted and tested, which is the cheapest way that UCC has.
 #include <ucc/api/ucc.h>
 
 #include <sched.h>
@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <fstream>
 #include <thread>
 
@@ -129,10 +128,15 @@ class Ucc final : public Library {
     ucc_status_t status;
     while ((status = ucc_team_create_test(team_)) == UCC_INPROGRESS) ucc_context_progress(context_);
     check(status, "ucc_team_create_test");
+
+    ucc_coll_args_t barrier_args{};
+    barrier_args.coll_type = UCC_COLL_TYPE_BARRIER;
+    barrier_ = make(barrier_args);
   }
   ~Ucc() override {
     barrier();
-    for (const Request& request : requests_) ucc_collective_finalize(request.handle);
+    for (const ucc_coll_req_h request : {barrier_, last_})
+      if (request != nullptr) ucc_collective_finalize(request);
     while (ucc_team_destroy(team_) == UCC_INPROGRESS) ucc_context_progress(context_);
     ucc_context_destroy(context_);
     ucc_finalize(lib_);
@@ -152,20 +156,13 @@ class Ucc final : public Library {
     if (operation == Operation::barrier) return barrier();
     const ucc_datatype_t type = ucc_type(what.type);
     const size_t block = what.count, all = block * size_t(ranks_);
-    const auto info = [type](void* buffer, size_t count) {
-      ucc_coll_buffer_info_t result{};
-      result.buffer = buffer;
-      result.count = count;
-      result.datatype = type;
-      result.mem_type = UCC_MEMORY_TYPE_HOST;
-      return result;
-    };
-    ucc_coll_args_t args{};
+    ucc_coll_args_t args;
+    std::memset(&args, 0, sizeof args);  // what lies between the fields, too: it is compared
     args.root = uint64_t(what.root);
     const auto set = [&](ucc_coll_type_t kind, size_t send_count, size_t recv_count) {
       args.coll_type = kind;
-      args.src.info = info(place.send, send_count);
-      args.dst.info = info(place.recv, recv_count);
+      set_buffer(args.src.info, place.send, send_count, type);
+      set_buffer(args.dst.info, place.recv, recv_count, type);
     };
     switch (operation) {
       case Operation::all_reduce: set(UCC_COLL_TYPE_ALLREDUCE, block, block), args.op = ucc_op(what); break;
@@ -173,58 +170,57 @@ class Ucc final : public Library {
       case Operation::reduce_scatter: set(UCC_COLL_TYPE_REDUCE_SCATTER, all, block), args.op = ucc_op(what); break;
       case Operation::all_gather: set(UCC_COLL_TYPE_ALLGATHER, block, all); break;
       case Operation::alltoall: set(UCC_COLL_TYPE_ALLTOALL, all, all); break;
-      case Operation::broadcast: set(UCC_COLL_TYPE_BCAST, 0, 0), args.src.info = info(place.recv, block); break;
+      case Operation::broadcast: set(UCC_COLL_TYPE_BCAST, 0, 0), set_buffer(args.src.info, place.recv, block, type); break;
       default: throw UsageError(fmt::format("{}: not measured of UCC", name(operation)));
     }
     if (place.in_place && operation != Operation::broadcast) args.flags |= UCC_COLL_ARGS_FLAG_IN_PLACE;
-    run(args);
+    run_again(args);
   }
-  void barrier() override {
-    ucc_coll_args_t args{};
-    args.coll_type = UCC_COLL_TYPE_BARRIER;
-    run(args);
-  }
+  void barrier() override { run(barrier_); }
   using Library::combine;
   void combine(std::vector<double>& values, Over over) override {
     ucc_coll_args_t args{};
     args.coll_type = UCC_COLL_TYPE_ALLREDUCE;
     args.op = over == Over::sum ? UCC_OP_SUM : over == Over::min ? UCC_OP_MIN : UCC_OP_MAX;
     args.flags = UCC_COLL_ARGS_FLAG_IN_PLACE;
-    args.dst.info.buffer = values.data();
-    args.dst.info.count = values.size();
-    args.dst.info.datatype = UCC_DT_FLOAT64;
-    args.dst.info.mem_type = UCC_MEMORY_TYPE_HOST;
-    args.src.info = args.dst.info;
-    run(args);
+    set_buffer(args.src.info, values.data(), values.size(), UCC_DT_FLOAT64);
+    set_buffer(args.dst.info, values.data(), values.size(), UCC_DT_FLOAT64);
+    const ucc_coll_req_h request = make(args);
+    run(request);
+    finalize(request);
   }
 
  private:
-  static constexpr size_t kept_requests = 16;
-
-  struct Request {
-    ucc_coll_args_t args;
-    ucc_coll_req_h handle;
-  };
-
-  // All ranks make the same calls in one order, so all of them have, or have not, a request already.
-  ucc_coll_req_h request_for(const ucc_coll_args_t& args) {
-    for (const Request& request : requests_)
-      if (std::memcmp(&request.args, &args, sizeof args) == 0) return request.handle;
-    if (requests_.size() == kept_requests) {
-      check(ucc_collective_finalize(requests_.front().handle), "ucc_collective_finalize");
-      requests_.pop_front();
-    }
-    ucc_coll_args_t persistent = args;
-    persistent.mask |= UCC_COLL_ARGS_FIELD_FLAGS;
-    persistent.flags |= UCC_COLL_ARGS_FLAG_PERSISTENT;
-    Request request{args, nullptr};
-    check(ucc_collective_init(&persistent, &request.handle, team_), "ucc_collective_init");
-    requests_.push_back(request);
-    return request.handle;
+  static void set_buffer(ucc_coll_buffer_info_t& info, void* buffer, size_t count, ucc_datatype_t type) {
+    info.buffer = buffer;
+    info.count = count;
+    info.datatype = type;
+    info.mem_type = UCC_MEMORY_TYPE_HOST;
   }
 
-  void run(const ucc_coll_args_t& args) {
-    const ucc_coll_req_h request = request_for(args);
+  // A request takes its number among the team's operations when it is made, so all ranks have to make theirs at the same
+  // time: what is called next, on all ranks or on none, has the arguments of the last call.
+  void run_again(const ucc_coll_args_t& args) {
+    if (std::memcmp(&last_args_, &args, sizeof args) != 0) {
+      finalize(last_);
+      last_ = make(args);
+      last_args_ = args;
+    }
+    run(last_);
+  }
+
+  ucc_coll_req_h make(ucc_coll_args_t args) {
+    args.mask |= UCC_COLL_ARGS_FIELD_FLAGS;
+    args.flags |= UCC_COLL_ARGS_FLAG_PERSISTENT;
+    ucc_coll_req_h request = nullptr;
+    check(ucc_collective_init(&args, &request, team_), "ucc_collective_init");
+    return request;
+  }
+  static void finalize(ucc_coll_req_h request) {
+    if (request != nullptr) check(ucc_collective_finalize(request), "ucc_collective_finalize");
+  }
+
+  void run(ucc_coll_req_h request) {
     check(ucc_collective_post(request), "ucc_collective_post");
     ucc_status_t status;
     while ((status = ucc_collective_test(request)) == UCC_INPROGRESS) {
@@ -240,7 +236,8 @@ class Ucc final : public Library {
   ucc_lib_h lib_ = nullptr;
   ucc_context_h context_ = nullptr;
   ucc_team_h team_ = nullptr;
-  std::deque<Request> requests_;
+  ucc_coll_req_h barrier_ = nullptr, last_ = nullptr;
+  ucc_coll_args_t last_args_{};
 };
 
 }  // namespace

@@ -3,19 +3,25 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BUILD = pathlib.Path(sys.argv.pop(2))
 COMPARE = pathlib.Path(sys.argv.pop(1)) / "bench/peers/compare.py"
 
 
-def compare(*arguments):
+def command(*arguments):
     words = [sys.executable, COMPARE, "--build", BUILD, "--peers", "", "--ranks", 2, "--rounds", 1, "--wait", 0,
              "--sizes", "8,64K", *arguments]
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120, check=False)
+    return [str(word) for word in words]
+
+
+def compare(*arguments):
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120, check=False)
 
 
 class Compare(unittest.TestCase):
@@ -55,6 +61,20 @@ class Compare(unittest.TestCase):
             for found in rows[0]["times"].values():
                 for name in ("copy_2_gbps", "read_2_gbps", "write_2_gbps", "line_exchange_ns"):
                     self.assertGreater(found["tutti"][0]["limits"][name], 0)
+
+    def test_a_run_that_is_ended_leaves_what_it_has_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "a.json")
+            words = command("--collectives", "barrier,all_reduce,broadcast,reduce_scatter,all_gather,all_to_all",
+                            "--sizes", "8,4K,64K,1M,16M,64M", "--json", path)
+            with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+                until = time.monotonic() + 60
+                while not path.exists() and run.poll() is None and time.monotonic() < until:
+                    time.sleep(0.01)
+                self.assertIsNone(run.poll(), "the file came only with the end of the run")
+                run.send_signal(signal.SIGINT)
+            found = {row["collective"] for row in json.loads(path.read_text())["rows"]}
+            self.assertLess(len(found), 6)
 
     def test_refuses_what_is_no_mode_and_no_peer(self):
         for option, value in (("--modes", "lukewarm"), ("--peers", "nobody")):
