@@ -6,7 +6,8 @@ in turn, so that a change of the machine's mood meets all. Two cores of a virtua
 apart: an exchange of two flag lines (X) before and after each run tells, runs in which it changed are dropped, and near is
 never compared with far. Writes a Markdown table of the medians over the rounds, with the ratio to the best peer and, where
 it is known, to what the machine could do just before and after; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
-all caches before each call), registered (memory that the library itself gives). --envelope measures Tutti alone at sizes
+all caches before each call), registered (memory that the library itself gives), in_place (hot, and a rank's input lies in its
+output, as frameworks call; of libraries that offer it). --envelope measures Tutti alone at sizes
 that double, and lists those at which its time falls or more than doubles."""
 import argparse
 import datetime
@@ -27,7 +28,7 @@ OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all")
 ELEMENT_BYTES = 4
 NAMES_OF_PERF = {"all_to_all": "alltoall"}
 IN_PLACE = {"broadcast"}  # the others' calls have one buffer
-MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"]}
+MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": []}
 NEAR_NS = 120  # an exchange of two lines between near cores takes less
 # One process measures a group of sizes; X is looked at between groups.
 GROUP_ENDS = (4 << 10, 1 << 20, 1 << 40)
@@ -46,7 +47,7 @@ def parse_arguments():
     parser.add_argument("--transports", default="shm")
     parser.add_argument("--collectives", default=",".join(COLLECTIVES))
     parser.add_argument("--sizes", default="8,64,512,4K,16K,64K,256K,1M,4M,16M,64M,256M")
-    parser.add_argument("--modes", default="hot", help="comma list of hot, cold and registered")
+    parser.add_argument("--modes", default="hot", help="comma list of " + ", ".join(MODES))
     parser.add_argument("--peers", default=",".join(peer.name for peer in peers.ALL), help="of those that can be had")
     parser.add_argument("--no-pin", action="store_true", help="let the ranks move between the cores")
     parser.add_argument("--cores", choices=["near", "far"], default="near", help="what to wait for where their distance changes")
@@ -175,8 +176,8 @@ def run_once(peer, collective, run, sizes, mode, options):
             return f"not done within {options.timeout:.0f} s"
         if done.returncode != 0:
             return f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
-        half = "in_place" if collective in IN_PLACE else "out_of_place"
-        rows = json.loads(result.read_text())["rows"]
+        half = "in_place" if collective in IN_PLACE or mode == "in_place" else "out_of_place"
+        rows = [row for row in json.loads(result.read_text())["rows"] if row[half] is not None]
         wrong = [size_text(row["size_bytes"]) for row in rows if row[half]["wrong"]]
         if wrong:
             return f"wrong results at {', '.join(wrong)}"
@@ -293,7 +294,8 @@ def lines_of(results, chosen):
             cells = [time_text(medians[peer.name]) if peer.name in medians else "" for peer in chosen]
             cells.append(f"{min(others) / own:.2f}" if others and own else "")
             singles = found.get("tutti", [])
-            cells.append(share_of_limit(collective, ranks, size, singles) if transport == "shm" else "")
+            limited = transport == "shm" and mode != "in_place"
+            cells.append(share_of_limit(collective, ranks, size, singles) if limited else "")
             cells.append(f"{time_text(min(r['min_us'] for r in singles))}, "
                          f"{time_text(statistics.median(r['p99_us'] for r in singles))}" if singles else "")
             what = "" if collective == "barrier" else size_text(size)
@@ -426,8 +428,8 @@ def main():
     text = [f"{datetime.date.today()}, {len(machine.cores)} cores of {processor()}; medians of up to {options.rounds} rounds in "
             "turns, in µs; ranks " + ("free to move" if options.no_pin else
                                       "pinned to one core each, in turn where ranks outnumber cores")
-            + "; float32 sum, out of place, broadcast in place. Above 1 in the column *best peer / Tutti*, Tutti is faster. "
-            f"{results.dropped} runs in which the cores' distance changed are left out.", ""]
+            + "; float32 sum, out of place but in mode in_place, broadcast always in place. Above 1 in the column "
+            f"*best peer / Tutti*, Tutti is faster. {results.dropped} runs in which the cores' distance changed are left out.", ""]
     text += [f"- {peer.title}: {peer.settings}." for peer in chosen if peer.settings]
     text += [f"- not there: {reason}" for reason in absent]
     text += ["", *(limits_line(state, found) for state, found in limits.items()), "", *lines]
