@@ -45,8 +45,9 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
   const Call call{kind, DataType(datatype), ReduceOp(op), uint32_t(root), count};
   Repeat& repeat = communicator.repeat_of(call);
   if (!repeat.allows(call, send, recv) || !communicator.idle() || communicator.has_left()) return false;
-  if (communicator.device_side() != nullptr && !repeat.is_of(send, recv)) [[unlikely]] return false;
-  const Code code = communicator.run_again(repeat, static_cast<const std::byte*>(send), static_cast<std::byte*>(recv));
+  const Repeat::Buffers buffers = repeat.buffers(send, recv);
+  if (communicator.device_side() != nullptr && !repeat.is_of(buffers)) [[unlikely]] return false;
+  const Code code = communicator.run_again(repeat, buffers.input, buffers.output);
   result = code == Code::success ? tuttiSuccess : report(code, communicator.failure()->sentence);
   return true;
 }

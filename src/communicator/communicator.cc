@@ -46,7 +46,6 @@ Code Communicator::run(const Request& request) noexcept {
   if (request.entry != nullptr && !await_begin(request)) [[unlikely]] return failure()->code;
   const bool small = may_repeat(request);
   Repeat& repeat = repeat_of(request.call);
-  if (small && repeat.is_in_place_of_block(request)) return run_again(repeat, request.input, request.output);
   if (small) repeat.mode = Repeat::Mode::none;
   Operation& operation = small ? repeat.operation : operation_;
   if (!begin(operation, request)) {
@@ -87,7 +86,10 @@ void Communicator::remember(Repeat& repeat, const Request& request) const noexce
   const auto bytes_of = [&](Part part) { return kind.blocks && part == Part::all ? bytes * size_t(size_) : bytes; };
   const Part input = kind.input_of(is_root), output = kind.output_of(is_root);
   repeat.remember(request, bytes_of(input), bytes_of(output));
-  if (request.in_place && input != output) repeat.mode = Repeat::Mode::in_place_of_block;
+  if (!request.in_place || input == output) return;
+  repeat.mode = Repeat::Mode::in_place_of_block;
+  const ptrdiff_t block_at = ptrdiff_t(bytes) * rank_;
+  repeat.send_ahead = input == Part::own ? block_at : -block_at;
 }
 
 void Communicator::forget_repeats() noexcept {

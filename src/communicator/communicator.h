@@ -86,6 +86,7 @@ struct Repeat {
   Call call;
   size_t input_bytes = 0, output_bytes = 0;
   const std::byte *input = nullptr, *output = nullptr;  // as last remembered; null where the rank has none
+  ptrdiff_t send_ahead = 0;  // of recv, where one buffer is a block of the other; `input` and `output` are then the whole
   Operation operation;
 
   void remember(const Request& request, size_t bytes_in, size_t bytes_out) noexcept {
@@ -102,9 +103,21 @@ struct Repeat {
                               : Mode::disjoint;
   }
 
+  // Where the operation's input and output begin.
+  struct Buffers {
+    const std::byte* input;
+    std::byte* output;
+  };
+  Buffers buffers(const void* send, void* recv) const noexcept {
+    const Buffers given{static_cast<const std::byte*>(send), static_cast<std::byte*>(recv)};
+    if (mode != Mode::in_place_of_block) [[likely]] return given;
+    std::byte* const whole = given.output + std::min<ptrdiff_t>(send_ahead, 0);
+    return {whole, whole};
+  }
+
   // Whether the buffers are the last ones: where others would be looked up, lest they lie on a device.
-  bool is_of(const void* send, const void* recv) const noexcept {
-    return (input == nullptr || input == send) && (output == nullptr || output == recv);
+  bool is_of(const Buffers& again) const noexcept {
+    return (input == nullptr || input == again.input) && (output == nullptr || output == again.output);
   }
 
   // Whether the same call on these buffers needs no further check. Buffers that the rank has no part of do not matter.
@@ -117,16 +130,10 @@ struct Repeat {
       case Mode::input_alone: return a != 0;
       case Mode::output_alone: return b != 0;
       case Mode::no_buffers: return a == 0 && b == 0;
-      case Mode::in_place_of_block:  // see below
+      case Mode::in_place_of_block: return a != 0 && b != 0 && a - b == uintptr_t(send_ahead);
       case Mode::none: break;
     }
     return false;
-  }
-
-  // Whether it is the same call once more, of which one buffer is this rank's block of the other. That it lies there is
-  // checked the long way, lest each small call pays for it.
-  bool is_in_place_of_block(const Request& again) const noexcept {
-    return mode == Mode::in_place_of_block && again.in_place && call == again.call;
   }
 };
 

@@ -34,9 +34,9 @@ size_t message_bytes(const Plan& plan, size_t message_bytes_max) {
 bool is_exchange(const Plan& plan) {
   if (plan.steps.size() != 2 || plan.shape.output != 1 || plan.shape.blocks) return false;
   const Fold &sends = plan.steps[0], &adds = plan.steps[1];
-  return sends.n_from == 0 && sends.n_to > 0 && sends.dst.count == 0 && sends.a.buffer == Buffer::input &&
-         adds.n_from > 0 && adds.n_to == 0 && adds.n_from < reduce_inputs_max && adds.a == sends.a &&
-         adds.dst.buffer == Buffer::output;
+  const bool sends_input = sends.a.buffer == Buffer::input || sends.a == adds.dst;  // in place it has the output's name
+  return sends.n_from == 0 && sends.n_to > 0 && sends.dst.count == 0 && sends_input && adds.n_from > 0 && adds.n_to == 0 &&
+         adds.n_from < reduce_inputs_max && adds.a == sends.a && adds.dst.buffer == Buffer::output;
 }
 
 }  // namespace
