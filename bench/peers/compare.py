@@ -24,9 +24,10 @@ import time
 import peers
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all", "barrier")
+OTHERS = ("send_recv",)  # each rank sends to the next and receives from the one before it
 OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all")
 ELEMENT_BYTES = 4
-NAMES_OF_PERF = {"all_to_all": "alltoall"}
+NAMES_OF_PERF = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 IN_PLACE = {"broadcast"}  # the others' calls have one buffer
 MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": []}
 NEAR_NS = 120  # an exchange of two lines between near cores takes less
@@ -45,7 +46,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--transports", default="shm")
-    parser.add_argument("--collectives", default=",".join(COLLECTIVES))
+    parser.add_argument("--collectives", default=",".join(COLLECTIVES), help=f"of these and {', '.join(OTHERS)}")
     parser.add_argument("--sizes", default="8,64,512,4K,16K,64K,256K,1M,4M,16M,64M,256M")
     parser.add_argument("--modes", default="hot", help="comma list of " + ", ".join(MODES))
     parser.add_argument("--peers", default=",".join(peer.name for peer in peers.ALL), help="of those that can be had")
@@ -61,8 +62,8 @@ def parse_arguments():
     if options.envelope:
         options.peers, options.sizes = "", ENVELOPE_SIZES
     for collective in options.collectives.split(","):
-        if collective not in COLLECTIVES:
-            parser.error(f"--collectives {collective}: none of {', '.join(COLLECTIVES)}")
+        if collective not in COLLECTIVES + OTHERS:
+            parser.error(f"--collectives {collective}: none of {', '.join(COLLECTIVES + OTHERS)}")
     for mode in options.modes.split(","):
         if mode not in MODES:
             parser.error(f"--modes {mode}: none of {', '.join(MODES)}")
