@@ -243,14 +243,11 @@ tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t
   const CallStream queue = call_stream(stream);
   if (communicator.device_side() != nullptr)
     for (Request* part : {&send, &recv}) place(*part, communicator, queue);
-  std::vector<GroupCall> calls = {{&communicator, send, queue}, {&communicator, recv, queue}};
   CallingThread& thread = CallingThread::current();
-  if (thread.group_depth > 0) {
-    check_may_have_stream(thread, queue);
-    thread.calls.insert(thread.calls.end(), calls.begin(), calls.end());
-    return tuttiSuccess;
-  }
-  const Outcome outcome = run_group(std::move(calls));
+  if (thread.group_depth > 0) check_may_have_stream(thread, queue);
+  for (Request* part : {&send, &recv}) thread.calls.push_back({&communicator, std::move(*part), queue});
+  if (thread.group_depth > 0) return tuttiSuccess;
+  const Outcome outcome = thread.run_calls();
   return report(outcome.code, outcome.sentence);
 }
 
@@ -391,11 +388,17 @@ tuttiResult_t tuttiGroupEnd(void) {
       throw Error(Code::invalid_usage, "tuttiGroupEnd without tuttiGroupStart: tuttiPrepareEnd ends tuttiPrepareStart");
     if (--thread.group_depth > 0) return tuttiSuccess;
     const std::vector<GroupJoin> joins = std::exchange(thread.joins, {});
-    std::vector<GroupCall> calls = std::exchange(thread.calls, {});
     const Code refusal = std::exchange(thread.first_refusal, Code::success);
-    if (refusal != Code::success) return tuttiResult_t(refusal);  // the sentence is still the refused call's
-    if (!joins.empty()) join_now(joins);
-    const Outcome outcome = run_group(std::move(calls));
+    if (refusal != Code::success) {
+      thread.calls.clear();
+      return tuttiResult_t(refusal);  // the sentence is still the refused call's
+    }
+    if (!joins.empty()) {
+      std::vector<GroupCall> calls = std::exchange(thread.calls, {});  // lost where a join fails
+      join_now(joins);
+      thread.calls = std::move(calls);
+    }
+    const Outcome outcome = thread.run_calls();
     return report(outcome.code, outcome.sentence);
   });
 }

@@ -1,7 +1,18 @@
 // The one thread_local of the library.
 #include "communicator/calling_thread.h"
 
+#include <utility>
+
 namespace tutti {
+
+Outcome CallingThread::run_calls() {
+  constexpr size_t calls_kept = 256;  // their memory
+  std::vector<GroupCall> closed = std::exchange(calls, {});
+  Outcome outcome = run_group(closed, kept);
+  closed.clear();
+  if (closed.capacity() <= calls_kept && calls.empty()) calls.swap(closed);
+  return outcome;
+}
 
 CallingThread& CallingThread::current() noexcept {
   // initial-exec: one addition finds it, where a shared library would have to ask the loader otherwise. It is small

@@ -37,6 +37,14 @@ std::vector<Communicator*> members_of(const std::vector<GroupCall>& calls) {
   return members;
 }
 
+// Whether one is the other once more, and so small that it does not matter where its memory is registered.
+bool is_same_small(const Request& a, const Request& b) {
+  return a.call == b.call && a.input == b.input && a.output == b.output && a.in_place == b.in_place && a.peer == b.peer &&
+         a.sending == b.sending && a.terms == b.terms && a.vector_stride == b.vector_stride && a.timeout_ns == b.timeout_ns &&
+         a.layout == nullptr && b.layout == nullptr && a.made == nullptr && b.made == nullptr && !a.on_device && !b.on_device &&
+         a.call.count <= Repeat::bytes_max && a.call.count * element_bytes(a.call) <= Repeat::bytes_max;
+}
+
 Outcome first_failure(std::span<Communicator* const> members) {
   for (const Communicator* member : members)
     if (const Verdict* verdict = member->failure()) return {verdict->code, verdict->sentence};
@@ -104,8 +112,32 @@ struct CallSet::SelfCopy {
 CallSet::CallSet(std::vector<GroupCall> calls) : members_(members_of(calls)) {
   take_self_sends(calls);
   items_.resize(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) items_[i].call = std::move(calls[i]);
+  find_lanes();
+}
+
+CallSet::CallSet() = default;
+CallSet::~CallSet() = default;
+CallSet::CallSet(CallSet&&) noexcept = default;
+CallSet& CallSet::operator=(CallSet&&) noexcept = default;
+
+void CallSet::take(std::span<GroupCall> calls) {
+  items_.resize(calls.size());
+  members_.clear();
   for (size_t i = 0; i < calls.size(); ++i) {
-    items_[i].call = std::move(calls[i]);
+    Item& item = items_[i];
+    GroupCall& call = calls[i];
+    item.planned = item.planned && item.call.communicator == call.communicator && is_same_small(item.call.request, call.request);
+    item.call = std::move(call);
+    if (std::find(members_.begin(), members_.end(), item.call.communicator) == members_.end())
+      members_.push_back(item.call.communicator);
+  }
+  find_lanes();
+}
+
+void CallSet::find_lanes() {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    items_[i].before = -1;
     for (size_t j = i; j-- > 0;)
       if (same_lane(items_[j].call, items_[i].call)) {
         items_[i].before = int(j);
@@ -113,9 +145,6 @@ CallSet::CallSet(std::vector<GroupCall> calls) : members_(members_of(calls)) {
       }
   }
 }
-
-CallSet::~CallSet() = default;
-CallSet::CallSet(CallSet&&) noexcept = default;
 
 // The k-th send of a rank to itself meets its k-th receive from itself: both leave `calls`, and are a copy.
 void CallSet::take_self_sends(std::vector<GroupCall>& calls) {
@@ -247,7 +276,31 @@ void CallSet::expire() noexcept {
   }
 }
 
-Outcome run_group(std::vector<GroupCall> calls) {
+bool KeptGroup::suits(std::span<const GroupCall> calls) const noexcept {
+  if (running_ || calls.empty() || calls.size() > calls_max) return false;
+  return std::all_of(calls.begin(), calls.end(), [&](const GroupCall& call) {
+    return call.communicator == calls[0].communicator && call.stream.is_none() && !call.request.on_device && !to_self(call);
+  });
+}
+
+Outcome KeptGroup::run(std::span<GroupCall> calls) {
+  Communicator& communicator = *calls[0].communicator;
+  // What was planned for a communicator does not outlive it.
+  if (life_.expired()) set_ = {};
+  const bool is_another = set_.members().empty() || set_.members()[0] != &communicator;
+  set_.take(calls);
+  if (is_another) life_ = communicator.life();
+  const bool in_turn = !communicator.idle();
+  if (in_turn) communicator.await_turn(communicator.take_ticket());
+  running_ = true;
+  Outcome outcome = set_.run();
+  running_ = false;
+  if (in_turn) communicator.end_turn();
+  return outcome;
+}
+
+Outcome run_group(std::span<GroupCall> calls, KeptGroup& kept) {
+  if (kept.suits(calls)) return kept.run(calls);
   std::vector<std::pair<CallStream, std::shared_ptr<GroupJob>>> jobs;
   std::vector<std::pair<Communicator*, CallStream>> used;
   for (const GroupCall& call : calls) {
@@ -261,7 +314,7 @@ Outcome run_group(std::vector<GroupCall> calls) {
     auto job = std::find_if(jobs.begin(), jobs.end(), [&](auto& j) { return j.first == call.stream; });
     if (job == jobs.end()) job = jobs.insert(jobs.end(), {call.stream, std::make_shared<GroupJob>()});
     job->second->stream = call.stream;
-    job->second->calls.push_back(call);
+    job->second->calls.push_back(std::move(call));
   }
   for (auto& [stream, job] : jobs) job->enter();
   for (const auto& [communicator, stream] : used)

@@ -24,11 +24,17 @@ struct GroupCall {
 // and receives in any order; collectives of one communicator in their order. Runs after the first plan nothing.
 class CallSet {
  public:
+  CallSet();
   // Throws Error: invalid_usage where a send to the rank itself has no receive, or the reverse; mismatch where the two
   // differ.
   explicit CallSet(std::vector<GroupCall> calls);
   ~CallSet();
   CallSet(CallSet&&) noexcept;
+  CallSet& operator=(CallSet&&) noexcept;
+
+  // Takes other calls in place of these, none of them a send to the rank itself, in the memory of these. A small call that
+  // is at its place already needs no plan again.
+  void take(std::span<GroupCall> calls);
 
   // Before each run, by the thread that asks for it: the calls come after what is on the stream now. Throws Error.
   void enter(const CallStream& stream);
@@ -39,6 +45,7 @@ class CallSet {
  private:
   struct Item;
   struct SelfCopy;
+  void find_lanes();
   void take_self_sends(std::vector<GroupCall>& calls);
   Status look() noexcept;
   uint64_t position() const noexcept;
@@ -51,9 +58,25 @@ class CallSet {
   std::vector<Communicator*> members_;
 };
 
-// Runs a closed group: calls with one stream on that stream, the rest on the calling thread.
-// Throws Error(invalid_usage) where a communicator is used on two streams in one group.
-Outcome run_group(std::vector<GroupCall> calls);
+// What a thread keeps for its next group. Most groups are few calls of one communicator, run by the calling thread, and
+// programs make the same ones again and again: these have their memory here, and small ones their plans.
+class KeptGroup {
+ public:
+  bool suits(std::span<const GroupCall> calls) const noexcept;
+  // Of calls that suit. Moves from them.
+  Outcome run(std::span<GroupCall> calls);
+
+ private:
+  static constexpr size_t calls_max = 16;  // an Operation has some KiB
+
+  CallSet set_;
+  std::weak_ptr<const void> life_;  // of the communicator
+  bool running_ = false;            // a caller's operator may call
+};
+
+// Runs a closed group: calls with one stream on that stream, the rest on the calling thread, whose `kept` is. Moves from the
+// calls. Throws Error(invalid_usage) where a communicator is used on two streams in one group.
+Outcome run_group(std::span<GroupCall> calls, KeptGroup& kept);
 
 // Enqueues one call on its stream, in the communicator's order.
 void enqueue(GroupCall call);
