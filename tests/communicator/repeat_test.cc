@@ -1,4 +1,5 @@
 // Small calls that are made again take a shorter way: it must refuse, defer and fail just as the long one does.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <numeric>
@@ -265,6 +266,85 @@ TEST(Repeats, AMismatchIsToldByBothSides) {
     EXPECT_EQ(tuttiAllReduce(&in, &out, 1, tuttiInt64, op, comm, nullptr), tuttiMismatch);
     EXPECT_NE(last_error().find("sum"), std::string::npos) << last_error();
     EXPECT_NE(last_error().find("max"), std::string::npos) << last_error();
+  });
+}
+
+// --- Groups, whose memory and plans a thread keeps -------------------------------------------------------------------
+
+// Sends to the next rank and receives from the one before, in a group or by one call, with a sum and a broadcast between.
+void ring_of(int n, int rank, int round, size_t count, int64_t* in, int64_t* out, tuttiComm_t comm) {
+  const int next = (rank + 1) % n, before = (rank + n - 1) % n, root = round % n;
+  for (size_t i = 0; i < count; ++i) in[i] = int64_t(i) * 3 + rank * 1000 + round;
+  std::fill_n(out, count, -1);
+  int64_t mine = rank + round, sum = -1, said = rank == root ? round : -1;
+  if (round % 3 == 2) {
+    ASSERT_EQ(tuttiSendRecv(in, count, next, out, count, before, tuttiInt64, comm, nullptr), tuttiSuccess) << last_error();
+  } else {
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    ASSERT_EQ(tuttiSend(in, count, tuttiInt64, next, comm, nullptr), tuttiSuccess) << last_error();
+    if (round % 3 == 1) {
+      ASSERT_EQ(tuttiAllReduce(&mine, &sum, 1, tuttiInt64, tuttiSum, comm, nullptr), tuttiSuccess) << last_error();
+      ASSERT_EQ(tuttiBroadcast(&said, &said, 1, tuttiInt64, root, comm, nullptr), tuttiSuccess) << last_error();
+    }
+    ASSERT_EQ(tuttiRecv(out, count, tuttiInt64, before, comm, nullptr), tuttiSuccess) << last_error();
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << last_error();
+    if (round % 3 == 1) {
+      ASSERT_EQ(sum, n * (n - 1) / 2 + n * round);
+      ASSERT_EQ(said, round);
+    }
+  }
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(out[i], int64_t(i) * 3 + before * 1000 + round) << i << ", round " << round;
+}
+
+TEST(Repeats, GroupsOfAllSizesInTurnAreRight) {
+  for (const char* transport : {"shm", "tcp"})
+    for (int n = 1; n <= 5; ++n) {
+      test::RanksOptions options;
+      options.transport = transport;
+      run_threads(n, options, [n](int rank, tuttiComm_t comm) {
+        std::vector<int64_t> in(40000), out(40000), others(40000);
+        int round = 0;
+        for (const size_t count : {1, 1, 1, 7, 0, 512, 512, 512, 513, 1, 40000, 1, 20000, 20000, 20000, 2, 2, 2})
+          for (int i = 0; i < 4; ++i) ring_of(n, rank, round++, count, in.data(), (i < 2 ? out : others).data(), comm);
+      });
+    }
+}
+
+TEST(Repeats, GroupsOfSeveralCommunicatorsAndOfNewOnesAreRight) {
+  run_threads(3, {}, [](int rank, tuttiComm_t comm) {
+    int64_t in[4], out[4];
+    for (int round = 0; round < 9; ++round) {
+      tuttiComm_t copy = nullptr;
+      ASSERT_EQ(tuttiCommDup(comm, &copy, nullptr), tuttiSuccess) << last_error();
+      for (int i = 0; i < 6; ++i) ring_of(3, rank, round, 4, in, out, i % 3 == 0 ? comm : copy);
+      ASSERT_EQ(tuttiCommDestroy(copy), tuttiSuccess);  // the next one may lie at its place
+    }
+  });
+}
+
+TEST(Repeats, AGroupThatWasRefusedLeavesNothingForTheNext) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int64_t in[4], out[4], other = 0;
+    for (int round = 0; round < 6; ++round) {
+      ring_of(2, rank, round, 4, in, out, comm);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      EXPECT_EQ(tuttiSend(&other, 1, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
+      EXPECT_EQ(tuttiRecv(&other, 1, tuttiInt64, 2, comm, nullptr), tuttiInvalidArgument);
+      EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    }
+  });
+}
+
+TEST(Repeats, AMismatchInAGroupIsToldByBothSides) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int64_t in[4] = {}, out[4] = {};
+    for (int round = 0; round < 6; ++round) ring_of(2, rank, 3 * round, 4, in, out, comm);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    EXPECT_EQ(tuttiSend(in, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
+    EXPECT_EQ(tuttiRecv(out, 3, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
+    EXPECT_EQ(tuttiGroupEnd(), tuttiMismatch);
+    EXPECT_NE(last_error().find("4"), std::string::npos) << last_error();
+    EXPECT_NE(last_error().find("3"), std::string::npos) << last_error();
   });
 }
 
