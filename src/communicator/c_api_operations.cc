@@ -52,6 +52,20 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
   return true;
 }
 
+// A small send or receive of a group that was made before, which the thread has kept: it is compared, no more. False: it must
+// go the long way, where errors are told.
+[[gnu::always_inline]] inline bool noted(bool sending, const void* buffer, size_t count, tuttiDataType_t datatype, int peer,
+                                         tuttiComm_t comm, tuttiStream_t stream) noexcept {
+  constexpr unsigned narrow = 32;  // what lies below keeps its value in a Call
+  CallingThread& thread = CallingThread::current();
+  if (thread.group_depth == 0 || thread.preparing || !thread.calls.empty() || comm == nullptr || stream != nullptr ||
+      unsigned(datatype) >= narrow || !comm->is_live())
+    return false;
+  Communicator& communicator = *comm->object;
+  if (communicator.has_left() || communicator.device_side() != nullptr) return false;
+  return thread.kept.note({&communicator, buffer, count, DataType(datatype), peer, sending});
+}
+
 InPlace in_place_of(Part input, Part output) {
   if (input == Part::own && output == Part::all) return InPlace::send_is_block_of_recv;
   if (input == Part::all && output == Part::own) return InPlace::recv_is_block_of_send;
@@ -67,6 +81,7 @@ tuttiResult_t submit(Communicator& communicator, Request& request, tuttiStream_t
   if (communicator.device_side() != nullptr) [[unlikely]] place(request, communicator, queue);
   if (thread.group_depth > 0) {
     check_may_have_stream(thread, queue);
+    thread.kept.write_down(thread.calls);
     thread.calls.push_back({&communicator, request, queue});
     return tuttiSuccess;
   }
@@ -245,6 +260,7 @@ tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t
     for (Request* part : {&send, &recv}) place(*part, communicator, queue);
   CallingThread& thread = CallingThread::current();
   if (thread.group_depth > 0) check_may_have_stream(thread, queue);
+  thread.kept.write_down(thread.calls);
   for (Request* part : {&send, &recv}) thread.calls.push_back({&communicator, std::move(*part), queue});
   if (thread.group_depth > 0) return tuttiSuccess;
   const Outcome outcome = thread.run_calls();
@@ -356,6 +372,7 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
 
 tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         tuttiStream_t stream) {
+  if (noted(true, sendbuff, count, datatype, peer, comm, stream)) return tuttiSuccess;
   return at_the_border([&] {
     return point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream, nullptr);
   });
@@ -363,6 +380,7 @@ tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t data
 
 tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         tuttiStream_t stream) {
+  if (noted(false, recvbuff, count, datatype, peer, comm, stream)) return tuttiSuccess;
   return at_the_border([&] {
     return point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream, nullptr);
   });
@@ -391,9 +409,11 @@ tuttiResult_t tuttiGroupEnd(void) {
     const Code refusal = std::exchange(thread.first_refusal, Code::success);
     if (refusal != Code::success) {
       thread.calls.clear();
+      thread.kept.forget_noted();
       return tuttiResult_t(refusal);  // the sentence is still the refused call's
     }
     if (!joins.empty()) {
+      thread.kept.write_down(thread.calls);
       std::vector<GroupCall> calls = std::exchange(thread.calls, {});  // lost where a join fails
       join_now(joins);
       thread.calls = std::move(calls);

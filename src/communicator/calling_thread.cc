@@ -7,6 +7,8 @@ namespace tutti {
 
 Outcome CallingThread::run_calls() {
   constexpr size_t calls_kept = 256;  // their memory
+  if (calls.empty() && kept.has_noted_all()) return kept.run_noted();
+  kept.write_down(calls);
   std::vector<GroupCall> closed = std::exchange(calls, {});
   Outcome outcome = run_group(closed, kept);
   closed.clear();

@@ -37,12 +37,17 @@ std::vector<Communicator*> members_of(const std::vector<GroupCall>& calls) {
   return members;
 }
 
-// Whether one is the other once more, and so small that it does not matter where its memory is registered.
+// So small that it does not matter where its memory is registered.
+bool is_small(const Call& call) {
+  return call.count <= Repeat::bytes_max && call.count * element_bytes(call) <= Repeat::bytes_max;
+}
+
+// Whether one is the other once more, and small.
 bool is_same_small(const Request& a, const Request& b) {
   return a.call == b.call && a.input == b.input && a.output == b.output && a.in_place == b.in_place && a.peer == b.peer &&
          a.sending == b.sending && a.terms == b.terms && a.vector_stride == b.vector_stride && a.timeout_ns == b.timeout_ns &&
          a.layout == nullptr && b.layout == nullptr && a.made == nullptr && b.made == nullptr && !a.on_device && !b.on_device &&
-         a.call.count <= Repeat::bytes_max && a.call.count * element_bytes(a.call) <= Repeat::bytes_max;
+         is_small(a.call);
 }
 
 Outcome first_failure(std::span<Communicator* const> members) {
@@ -134,6 +139,9 @@ void CallSet::take(std::span<GroupCall> calls) {
   }
   find_lanes();
 }
+
+size_t CallSet::size() const noexcept { return items_.size(); }
+const GroupCall& CallSet::call(size_t i) const noexcept { return items_[i].call; }
 
 void CallSet::find_lanes() {
   for (size_t i = 0; i < items_.size(); ++i) {
@@ -290,6 +298,16 @@ Outcome KeptGroup::run(std::span<GroupCall> calls) {
   const bool is_another = set_.members().empty() || set_.members()[0] != &communicator;
   set_.take(calls);
   if (is_another) life_ = communicator.life();
+  know_calls();
+  return run_set(communicator);
+}
+
+Outcome KeptGroup::run_noted() {
+  noted_ = 0;
+  return run_set(*set_.members()[0]);
+}
+
+Outcome KeptGroup::run_set(Communicator& communicator) {
   const bool in_turn = !communicator.idle();
   if (in_turn) communicator.await_turn(communicator.take_ticket());
   running_ = true;
@@ -297,6 +315,25 @@ Outcome KeptGroup::run(std::span<GroupCall> calls) {
   running_ = false;
   if (in_turn) communicator.end_turn();
   return outcome;
+}
+
+void KeptGroup::know_calls() {
+  known_.clear();
+  noted_ = 0;
+  for (size_t i = 0; i < set_.size(); ++i) {
+    const GroupCall& call = set_.call(i);
+    const Request& request = call.request;
+    if (request.call.kind != Collective::send_recv || !is_small(request.call) || request.call.type == DataType::opaque ||
+        request.terms != Terms{} || request.timeout_ns != 0)
+      return known_.clear();
+    const void* const buffer = request.sending ? request.input : request.output;
+    known_.push_back({call.communicator, buffer, request.call.count, request.call.type, request.peer, request.sending});
+  }
+}
+
+void KeptGroup::write_down(std::vector<GroupCall>& calls) {
+  for (size_t i = 0; i < noted_; ++i) calls.push_back(set_.call(i));
+  noted_ = 0;
 }
 
 Outcome run_group(std::span<GroupCall> calls, KeptGroup& kept) {

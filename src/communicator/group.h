@@ -41,6 +41,8 @@ class CallSet {
   // Returns the first error. One thread at a time; in the turns of its communicators.
   Outcome run();
   std::span<Communicator* const> members() const noexcept { return members_; }
+  size_t size() const noexcept;
+  const GroupCall& call(size_t i) const noexcept;
 
  private:
   struct Item;
@@ -59,18 +61,49 @@ class CallSet {
 };
 
 // What a thread keeps for its next group. Most groups are few calls of one communicator, run by the calling thread, and
-// programs make the same ones again and again: these have their memory here, and small ones their plans.
+// programs make the same ones again and again: these have their memory here, and small ones their plans. Of a group of small
+// sends and receives that is made once more nothing is even written down: its calls are compared, one after the other.
 class KeptGroup {
  public:
   bool suits(std::span<const GroupCall> calls) const noexcept;
   // Of calls that suit. Moves from them.
   Outcome run(std::span<GroupCall> calls);
 
+  // A send or a receive of the open group.
+  struct PointToPoint {
+    Communicator* communicator;
+    const void* buffer;
+    size_t count;
+    DataType type;
+    int peer;
+    bool sending;
+
+    friend bool operator==(const PointToPoint&, const PointToPoint&) = default;
+  };
+  // Whether the next call of the open group, whose calls so far were these, is the one that is kept at its place. Then it is
+  // noted.
+  bool note(const PointToPoint& call) noexcept {
+    if (noted_ == known_.size() || !(known_[noted_] == call) || life_.expired() || running_) return false;
+    ++noted_;
+    return true;
+  }
+  // Whether the noted calls are the whole kept group. Then run_noted() runs it.
+  bool has_noted_all() const noexcept { return noted_ > 0 && noted_ == known_.size(); }
+  Outcome run_noted();
+  // Writes down what was noted, where the group goes on otherwise.
+  void write_down(std::vector<GroupCall>& calls);
+  void forget_noted() noexcept { noted_ = 0; }
+
  private:
   static constexpr size_t calls_max = 16;  // an Operation has some KiB
 
+  Outcome run_set(Communicator& communicator);
+  void know_calls();
+
   CallSet set_;
   std::weak_ptr<const void> life_;  // of the communicator
+  std::vector<PointToPoint> known_; // the set's calls, where all are small sends and receives; else empty
+  size_t noted_ = 0;
   bool running_ = false;            // a caller's operator may call
 };
 

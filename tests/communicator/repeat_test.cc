@@ -324,13 +324,45 @@ TEST(Repeats, GroupsOfSeveralCommunicatorsAndOfNewOnesAreRight) {
 
 TEST(Repeats, AGroupThatWasRefusedLeavesNothingForTheNext) {
   run_threads(2, {}, [](int rank, tuttiComm_t comm) {
-    int64_t in[4], out[4], other = 0;
-    for (int round = 0; round < 6; ++round) {
+    int64_t in[4], out[4];
+    for (int round = 0; round < 12; ++round) {
       ring_of(2, rank, round, 4, in, out, comm);
       ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
-      EXPECT_EQ(tuttiSend(&other, 1, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
-      EXPECT_EQ(tuttiRecv(&other, 1, tuttiInt64, 2, comm, nullptr), tuttiInvalidArgument);
+      EXPECT_EQ(tuttiSend(in, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
+      EXPECT_EQ(tuttiRecv(out, 4, tuttiInt64, 2, comm, nullptr), tuttiInvalidArgument);
       EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidArgument);
+    }
+  });
+}
+
+// What is kept is a send and a receive; what follows are a part of it, more than it, the same twice, and another order.
+TEST(Repeats, AGroupThatBeginsLikeTheLastIsAnother) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int64_t in[4] = {}, out[4] = {}, more[4] = {};
+    const auto send = [&] { ASSERT_EQ(tuttiSend(in, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess); };
+    const auto receive = [&](int64_t* to) { ASSERT_EQ(tuttiRecv(to, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess); };
+    int64_t sent = 0;
+    const auto group = [&](auto... calls) {
+      ++sent;
+      std::fill_n(in, 4, sent * 2 + rank);
+      std::fill_n(out, 4, -1), std::fill_n(more, 4, -1);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      (calls(), ...);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << last_error();
+    };
+    const auto expect = [&](const int64_t* got) {
+      for (int i = 0; i < 4; ++i) ASSERT_EQ(got[i], sent * 2 + 1 - rank);
+    };
+    const auto to_out = [&] { receive(out); };
+    const auto to_more = [&] { receive(more); };
+    for (int round = 0; round < 5; ++round) {
+      for (int i = 0; i < 2; ++i) group(send, to_out), expect(out);
+      group(send);
+      group(to_out), --sent, expect(out), ++sent;
+      for (int i = 0; i < 2; ++i) group(send, to_out), expect(out);
+      group(send, to_out, send, to_more), expect(out), expect(more);
+      group(send, to_out), expect(out);
+      group(to_out, send), expect(out);
     }
   });
 }
