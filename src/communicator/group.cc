@@ -39,7 +39,7 @@ std::vector<Communicator*> members_of(const std::vector<GroupCall>& calls) {
 
 // So small that it does not matter where its memory is registered.
 bool is_small(const Call& call) {
-  return call.count <= Repeat::bytes_max && call.count * element_bytes(call) <= Repeat::bytes_max;
+  return call.count < lent_call_bytes_min && call.count * element_bytes(call) < lent_call_bytes_min;
 }
 
 // Whether one is the other once more, and small.
