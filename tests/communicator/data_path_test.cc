@@ -95,9 +95,9 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
   ::setenv("TUTTI_SPIN_US", "10000000", 1);  // a rank that waits for a late one spins, however late
   test::RanksOptions options;
   options.transport = "shm";
-  test::run_processes(2, options, [](int, tuttiComm_t comm) {
-    std::thread([comm] {
-      float values[4] = {1, 2}, sums[2] = {}, blocks[4] = {};
+  test::run_processes(2, options, [](int rank, tuttiComm_t comm) {
+    std::thread([comm, rank] {
+      float values[4] = {1, 2}, sums[2] = {}, blocks[4] = {}, got[2] = {};
       const auto call_each = [&] {
         const tuttiResult_t reduced = tuttiAllReduce(values, sums, 2, tuttiFloat32, tuttiSum, comm, nullptr);
         const tuttiResult_t sent = tuttiBroadcast(values, values, 2, tuttiFloat32, 0, comm, nullptr);
@@ -106,7 +106,12 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
         const tuttiResult_t scattered =
             tuttiReduceScatter(blocks, values + 2, 2, tuttiFloat32, tuttiMax, comm, nullptr);
         const tuttiResult_t turned = tuttiAlltoAll(blocks, blocks, 2, tuttiFloat32, comm, nullptr);
-        return reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess && gathered == tuttiSuccess &&
+        bool exchanged = tuttiGroupStart() == tuttiSuccess;
+        exchanged &= tuttiSend(sums, 2, tuttiFloat32, 1 - rank, comm, nullptr) == tuttiSuccess;
+        exchanged &= tuttiRecv(got, 2, tuttiFloat32, 1 - rank, comm, nullptr) == tuttiSuccess;
+        exchanged &= tuttiGroupEnd() == tuttiSuccess;
+        exchanged &= tuttiSendRecv(sums, 2, 1 - rank, got, 2, 1 - rank, tuttiFloat32, comm, nullptr) == tuttiSuccess;
+        return exchanged && reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess && gathered == tuttiSuccess &&
                scattered == tuttiSuccess && turned == tuttiSuccess;
       };
       for (int i = 0; i < 100; ++i) ASSERT_TRUE(call_each());
@@ -117,6 +122,7 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
       counts.counting = false;
       EXPECT_TRUE(good);
       EXPECT_EQ(sums[1], 4);
+      EXPECT_EQ(got[1], 4);
       EXPECT_EQ(counts.allocations, 0);
       EXPECT_EQ(counts.locks, 0);
       EXPECT_EQ(counts.system_calls, 0) << "system call " << counts.last_system_call;
