@@ -52,18 +52,30 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
   return true;
 }
 
-// A small send or receive of a group that was made before, which the thread has kept: it is compared, no more. False: it must
-// go the long way, where errors are told.
-[[gnu::always_inline]] inline bool noted(bool sending, const void* buffer, size_t count, tuttiDataType_t datatype, int peer,
-                                         tuttiComm_t comm, tuttiStream_t stream) noexcept {
+// Whether a send or a receive is the next one of the group that the thread has kept: then it is noted, and that is all that
+// it needs. False: it must go the long way, where errors are told.
+[[gnu::always_inline]] inline bool note(CallingThread& thread, bool sending, const void* buffer, size_t count,
+                                        tuttiDataType_t datatype, int peer, tuttiComm_t comm, tuttiStream_t stream) noexcept {
   constexpr unsigned narrow = 32;  // what lies below keeps its value in a Call
-  CallingThread& thread = CallingThread::current();
-  if (thread.group_depth == 0 || thread.preparing || !thread.calls.empty() || comm == nullptr || stream != nullptr ||
-      unsigned(datatype) >= narrow || !comm->is_live())
+  if (thread.preparing || !thread.calls.empty() || comm == nullptr || stream != nullptr || unsigned(datatype) >= narrow ||
+      !comm->is_live())
     return false;
   Communicator& communicator = *comm->object;
   if (communicator.has_left() || communicator.device_side() != nullptr) return false;
   return thread.kept.note({&communicator, buffer, count, DataType(datatype), peer, sending});
+}
+
+// A send or a receive that was made before: of its group, or alone.
+[[gnu::always_inline]] inline bool point_to_point_again(bool sending, const void* input, void* output, size_t count,
+                                                        tuttiDataType_t datatype, int peer, tuttiComm_t comm,
+                                                        tuttiStream_t stream, tuttiResult_t& result) noexcept {
+  CallingThread& thread = CallingThread::current();
+  if (thread.group_depth == 0) {
+    const int root = int(Communicator::root_of_point_to_point(sending, peer));
+    return again(Collective::send_recv, input, output, count, datatype, tuttiSum, root, comm, stream, result);
+  }
+  result = tuttiSuccess;
+  return note(thread, sending, sending ? input : output, count, datatype, peer, comm, stream);
 }
 
 InPlace in_place_of(Part input, Part output) {
@@ -247,6 +259,24 @@ tuttiResult_t point_to_point(bool sending, const void* input, void* output, size
   return submit(communicator, request, stream);
 }
 
+namespace {
+
+// Whether the two are the whole group that the thread has kept, and their areas disjoint: then they are noted.
+bool note_both(CallingThread& thread, const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
+               tuttiStream_t stream) noexcept {
+  if (thread.group_depth != 0) return false;
+  if (note(thread, true, out.data, out.count, datatype, out.to, comm, stream) &&
+      note(thread, false, in.data, in.count, datatype, in.from, comm, stream) && thread.kept.has_noted_all()) {
+    const size_t bytes = element_bytes(DataType(datatype));
+    const auto a = reinterpret_cast<uintptr_t>(out.data), b = reinterpret_cast<uintptr_t>(in.data);
+    if (a - b >= in.count * bytes && b - a >= out.count * bytes) return true;
+  }
+  thread.kept.forget_noted();
+  return false;
+}
+
+}  // namespace
+
 tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
                         tuttiStream_t stream, const tuttiOptions_t* options) {
   Communicator& communicator = communicator_of(comm);
@@ -372,7 +402,8 @@ tuttiResult_t tuttiBarrier(tuttiComm_t comm, tuttiStream_t stream) {
 
 tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         tuttiStream_t stream) {
-  if (noted(true, sendbuff, count, datatype, peer, comm, stream)) return tuttiSuccess;
+  tuttiResult_t result;
+  if (point_to_point_again(true, sendbuff, nullptr, count, datatype, peer, comm, stream, result)) return result;
   return at_the_border([&] {
     return point_to_point(true, sendbuff, nullptr, count, datatype, peer, comm, stream, nullptr);
   });
@@ -380,7 +411,8 @@ tuttiResult_t tuttiSend(const void* sendbuff, size_t count, tuttiDataType_t data
 
 tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                         tuttiStream_t stream) {
-  if (noted(false, recvbuff, count, datatype, peer, comm, stream)) return tuttiSuccess;
+  tuttiResult_t result;
+  if (point_to_point_again(false, nullptr, recvbuff, count, datatype, peer, comm, stream, result)) return result;
   return at_the_border([&] {
     return point_to_point(false, nullptr, recvbuff, count, datatype, peer, comm, stream, nullptr);
   });
@@ -389,7 +421,12 @@ tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, 
 tuttiResult_t tuttiSendRecv(const void* sendbuff, size_t sendcount, int to, void* recvbuff, size_t recvcount, int from,
                             tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
   return at_the_border([&] {
-    return send_recv({sendbuff, sendcount, to}, {recvbuff, recvcount, from}, datatype, comm, stream, nullptr);
+    const Sending out{sendbuff, sendcount, to};
+    const Receiving in{recvbuff, recvcount, from};
+    CallingThread& thread = CallingThread::current();
+    if (!note_both(thread, out, in, datatype, comm, stream)) return send_recv(out, in, datatype, comm, stream, nullptr);
+    const Outcome outcome = thread.kept.run_noted();
+    return report(outcome.code, outcome.sentence);
   });
 }
 

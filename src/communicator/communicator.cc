@@ -45,7 +45,7 @@ Code Communicator::run(const Request& request) noexcept {
   if (failure() != nullptr) return failure()->code;
   if (request.entry != nullptr && !await_begin(request)) [[unlikely]] return failure()->code;
   const bool small = may_repeat(request);
-  Repeat& repeat = repeat_of(request.call);
+  Repeat& repeat = repeat_of(key_of(request));
   if (small) repeat.mode = Repeat::Mode::none;
   Operation& operation = small ? repeat.operation : operation_;
   if (!begin(operation, request)) {
@@ -73,7 +73,7 @@ bool Communicator::may_repeat(const Request& request) const noexcept {
   const Meaning& kind = meaning(call.kind);
   const size_t blocks = kind.blocks ? size_t(size_) : 1;
   return !recorder_->tracing() && !request.on_device && !goes_by_peers(request) && !may_go_by_shared_memory(request) &&
-         call.kind != Collective::send_recv && request.layout == nullptr && request.made == nullptr &&
+         request.layout == nullptr && request.made == nullptr &&
          request.terms == Terms{} && request.timeout_ns == 0 && call.count <= Repeat::bytes_max &&
          call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
 }
@@ -86,6 +86,7 @@ void Communicator::remember(Repeat& repeat, const Request& request) const noexce
   const auto bytes_of = [&](Part part) { return kind.blocks && part == Part::all ? bytes * size_t(size_) : bytes; };
   const Part input = kind.input_of(is_root), output = kind.output_of(is_root);
   repeat.remember(request, bytes_of(input), bytes_of(output));
+  repeat.call = key_of(request);
   if (!request.in_place || input == output) return;
   repeat.mode = Repeat::Mode::in_place_of_block;
   const ptrdiff_t block_at = ptrdiff_t(bytes) * rank_;

@@ -185,6 +185,16 @@ class Communicator {
   // Runs one call on the calling thread until it is done. success, or the code of failure().
   Code run(const Request& request) noexcept;
 
+  // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
+  // What is no rank is none that was made.
+  static uint32_t root_of_point_to_point(bool sending, int peer) noexcept {
+    return uint32_t(peer) < 1u << 30 ? uint32_t(peer) * 2 + uint32_t(sending) : ~uint32_t{0};
+  }
+  static Call key_of(const Request& request) noexcept {
+    Call key = request.call;
+    if (key.kind == Collective::send_recv) key.root = root_of_point_to_point(request.sending, request.peer);
+    return key;
+  }
   // The place of calls like this one among those made lately; run() fills it where the call is small.
   Repeat& repeat_of(const Call& call) noexcept {
     const uint64_t mixed = uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count;

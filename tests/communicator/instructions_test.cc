@@ -94,6 +94,15 @@ const Measured measured[] = {
        tuttiRecv(out, 2, tuttiFloat32, 1 - rank, comm, nullptr);
        tuttiGroupEnd();
      }},
+    {"tuttiSendRecv of 8 B", 1445,
+     [](tuttiComm_t comm, int rank, float* in, float* out) {
+       tuttiSendRecv(in, 2, 1 - rank, out, 2, 1 - rank, tuttiFloat32, comm, nullptr);
+     }},
+    {"a send and then a receive of 8 B", 1130,
+     [](tuttiComm_t comm, int rank, float* in, float* out) {
+       tuttiSend(in, 2, tuttiFloat32, 1 - rank, comm, nullptr);
+       tuttiRecv(out, 2, tuttiFloat32, 1 - rank, comm, nullptr);
+     }},
     {"barrier", 515, [](tuttiComm_t comm, int, float*, float*) { tuttiBarrier(comm, nullptr); }},
 };
 

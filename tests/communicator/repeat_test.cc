@@ -367,6 +367,81 @@ TEST(Repeats, AGroupThatBeginsLikeTheLastIsAnother) {
   });
 }
 
+TEST(Repeats, OverlappingAreasAreRefusedThoughAGroupHadThem) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int64_t data[8] = {};
+    for (int round = 0; round < 4; ++round) {
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiSend(data, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiRecv(data + 2, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess);
+    }
+    EXPECT_EQ(tuttiSendRecv(data, 4, 1 - rank, data + 2, 4, 1 - rank, tuttiInt64, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_NE(last_error().find("must be disjoint"), std::string::npos) << last_error();
+    for (int round = 0; round < 4; ++round)
+      ASSERT_EQ(tuttiSendRecv(data, 4, 1 - rank, data + 4, 4, 1 - rank, tuttiInt64, comm, nullptr), tuttiSuccess);
+  });
+}
+
+// Rank 0 sends to each of the others, who send back what they got and one more.
+void there_and_back(int n, int rank, int64_t number, size_t count, int64_t* data, tuttiComm_t comm) {
+  const auto send = [&](int to) { ASSERT_EQ(tuttiSend(data, count, tuttiInt64, to, comm, nullptr), tuttiSuccess); };
+  const auto receive = [&](int from) { ASSERT_EQ(tuttiRecv(data, count, tuttiInt64, from, comm, nullptr), tuttiSuccess); };
+  if (rank > 0) {
+    receive(0);
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i]++, number + int64_t(i) + 10 * rank);
+    return send(0);
+  }
+  for (int other = 1; other < n; ++other) {
+    for (size_t i = 0; i < count; ++i) data[i] = number + int64_t(i) + 10 * other;
+    send(other);
+    receive(other);
+    for (size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], number + int64_t(i) + 10 * other + 1);
+  }
+}
+
+TEST(Repeats, SendsAndReceivesAloneInTurnAreRight) {
+  for (const char* transport : {"shm", "tcp"})
+    for (int n = 2; n <= 5; ++n) {
+      test::RanksOptions options;
+      options.transport = transport;
+      run_threads(n, options, [n](int rank, tuttiComm_t comm) {
+        std::vector<int64_t> one(3000), other(3000);
+        int64_t number = 0;
+        for (const size_t count : {1, 1, 512, 512, 0, 0, 513, 1, 3000, 3000, 2, 512})
+          for (int i = 0; i < 4; ++i) there_and_back(n, rank, number += 100, count, (i < 2 ? one : other).data(), comm);
+      });
+    }
+}
+
+TEST(Repeats, WrongSendsAndReceivesAreStillRefused) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int64_t data[4] = {};
+    for (int round = 0; round < 4; ++round) there_and_back(2, rank, round, 4, data, comm);
+    for (const int peer : {rank, 2, -1, INT32_MAX, INT32_MIN}) {
+      EXPECT_EQ(tuttiSend(data, 4, tuttiInt64, peer, comm, nullptr), tuttiInvalidArgument) << peer;
+      EXPECT_EQ(tuttiRecv(data, 4, tuttiInt64, peer, comm, nullptr), tuttiInvalidArgument) << peer;
+    }
+    EXPECT_EQ(tuttiSend(nullptr, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiRecv(nullptr, 4, tuttiInt64, 1 - rank, comm, nullptr), tuttiInvalidArgument);
+    EXPECT_EQ(tuttiSend(data, 4, tuttiDataType_t(256 + int(tuttiInt64)), 1 - rank, comm, nullptr), tuttiInvalidArgument);
+    for (int round = 0; round < 4; ++round) there_and_back(2, rank, round, 4, data, comm);
+  });
+}
+
+TEST(Repeats, ASendThatMeetsAShorterReceiveIsTold) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int64_t data[4] = {};
+    for (int round = 0; round < 4; ++round) there_and_back(2, rank, round, 4, data, comm);
+    if (rank == 0) {
+      EXPECT_EQ(tuttiSend(data, 4, tuttiInt64, 1, comm, nullptr), tuttiSuccess);
+    } else {
+      EXPECT_EQ(tuttiRecv(data, 3, tuttiInt64, 0, comm, nullptr), tuttiMismatch);
+      EXPECT_NE(last_error().find("4"), std::string::npos) << last_error();
+    }
+  });
+}
+
 TEST(Repeats, AMismatchInAGroupIsToldByBothSides) {
   run_threads(2, {}, [](int rank, tuttiComm_t comm) {
     int64_t in[4] = {}, out[4] = {};
