@@ -1,6 +1,5 @@
 // The measurement of tutti-perf over Gloo, whose only transport on one host is TCP.
 #include <chrono>
-#include <cstdlib>
 
 #include <fmt/format.h>
 #include <gloo/allgather.h>
@@ -18,13 +17,7 @@
 namespace tutti::perf {
 namespace {
 
-int from_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) throw UsageError(fmt::format("environment variable {} is not set", name));
-  return std::atoi(text);
-}
-
-std::shared_ptr<gloo::Context> join(int rank, int ranks, const char* folder) {
+std::shared_ptr<gloo::Context> join(int rank, int ranks, const std::string& folder) {
   gloo::rendezvous::FileStore store(folder);
   gloo::transport::tcp::attr attributes;
   attributes.iface = "lo";
@@ -38,7 +31,7 @@ std::shared_ptr<gloo::Context> join(int rank, int ranks, const char* folder) {
 // float sums only: Gloo's own vectorised function.
 class Gloo final : public Library {
  public:
-  Gloo(int rank, int ranks, const char* folder) : context_(join(rank, ranks, folder)) {}
+  Gloo(int rank, int ranks, const std::string& folder) : context_(join(rank, ranks, folder)) {}
 
   int rank() const override { return context_->rank; }
   int ranks() const override { return context_->size; }
@@ -108,9 +101,8 @@ class Gloo final : public Library {
 int main(int argc, char** argv) {
   using namespace tutti::perf;
   return run_peer(argc, argv, "gloo_perf", [](const Options&, std::string& title) {
-    const char* folder = std::getenv("PEER_MEETING_FOLDER");
-    if (folder == nullptr) throw UsageError("environment variable PEER_MEETING_FOLDER is not set");
     title = "Gloo over TCP on lo";
-    return std::make_unique<Gloo>(from_environment("RANK"), from_environment("WORLD_SIZE"), folder);
+    return std::make_unique<Gloo>(std::stoi(from_environment("RANK")), std::stoi(from_environment("WORLD_SIZE")),
+                                  from_environment("PEER_MEETING_FOLDER"));
   });
 }

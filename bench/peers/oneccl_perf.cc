@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -50,12 +49,6 @@ ccl::reduction ccl_op(const Case& what) {
     case tuttiMin: return ccl::reduction::min;
     default: throw UsageError(fmt::format("-o {}: oneCCL has no such operator", what.op->name));
   }
-}
-
-int from_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) throw UsageError(fmt::format("environment variable {} is not set", name));
-  return std::atoi(text);
 }
 
 // Rank 0's key-value store, whose address the others find in a file.
@@ -127,8 +120,7 @@ int main(int argc, char** argv) {
   return run_peer(argc, argv, "oneccl_perf", [](const Options&, std::string& title) {
     const auto version = ccl::get_library_version();
     title = fmt::format("oneCCL {}.{}.{}", version.major, version.minor, version.update);
-    const char* file_name = std::getenv("PEER_MEETING_FILE");
-    if (file_name == nullptr) throw UsageError("environment variable PEER_MEETING_FILE is not set");
-    return std::make_unique<OneCcl>(from_environment("PMI_RANK"), from_environment("PMI_SIZE"), file_name);
+    return std::make_unique<OneCcl>(std::stoi(from_environment("PMI_RANK")), std::stoi(from_environment("PMI_SIZE")),
+                                    from_environment("PEER_MEETING_FILE"));
   });
 }

@@ -41,6 +41,12 @@ int measure_all(const Options& options, Library& library, const std::string& tit
 
 }  // namespace
 
+std::string from_environment(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) throw UsageError(fmt::format("environment variable {} is not set", name));
+  return text;
+}
+
 int run_peer(int argc, char** argv, const char* program,
              const std::function<std::unique_ptr<Library>(const Options& options, std::string& title)>& make) {
   try {

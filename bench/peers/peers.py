@@ -220,7 +220,7 @@ class Gloo(Peer):
 
 
 class Ucc(Peer):
-    """No registry has it: whoever has built it names its ucc.pc and ucx.pc by PKG_CONFIG_PATH."""
+    """No registry has it: whoever has built it names its ucc.pc by PKG_CONFIG_PATH, and UCX by LD_LIBRARY_PATH."""
     name, title, source = "ucc", "UCC", "ucc_perf.cc"
     settings = ("over UCX's shared memory (UCX_TLS=sm,self), persistent requests; the waiting program yields its core where ranks "
                 "outnumber cores")

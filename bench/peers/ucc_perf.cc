@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -42,12 +41,6 @@ ucc_reduction_op_t ucc_op(const Case& what) {
     case tuttiMin: return UCC_OP_MIN;
     default: throw UsageError(fmt::format("-o {}: UCC has no such operator", what.op->name));
   }
-}
-
-std::string from_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) throw UsageError(fmt::format("environment variable {} is not set", name));
-  return text;
 }
 
 void check(ucc_status_t status, const char* call) {

@@ -32,12 +32,13 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
     throw Error(Code::invalid_usage, "a call that is prepared takes no stream: tuttiPreparedStart does");
 }
 
+constexpr unsigned narrow = 32;  // types and operators below keep their value in a Call
+
 // The way of a small call that was made before: all that would refuse it, or send it elsewhere, is looked at in a few
 // nanoseconds. False: it must go the long way, where errors are told.
 [[gnu::always_inline]] inline bool again(Collective kind, const void* send, void* recv, size_t count,
                                          tuttiDataType_t datatype, tuttiRedOp_t op, int root, tuttiComm_t comm,
                                          tuttiStream_t stream, tuttiResult_t& result) noexcept {
-  constexpr unsigned narrow = 32;  // what lies below keeps its value in a Call
   if (comm == nullptr || stream != nullptr || (unsigned(datatype) | unsigned(op)) >= narrow || !comm->is_live() ||
       CallingThread::current().group_depth != 0)
     return false;
@@ -56,7 +57,6 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
 // it needs. False: it must go the long way, where errors are told.
 [[gnu::always_inline]] inline bool note(CallingThread& thread, bool sending, const void* buffer, size_t count,
                                         tuttiDataType_t datatype, int peer, tuttiComm_t comm, tuttiStream_t stream) noexcept {
-  constexpr unsigned narrow = 32;  // what lies below keeps its value in a Call
   if (thread.preparing || !thread.calls.empty() || comm == nullptr || stream != nullptr || unsigned(datatype) >= narrow ||
       !comm->is_live())
     return false;

@@ -186,7 +186,7 @@ class Communicator {
   Code run(const Request& request) noexcept;
 
   // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
-  // What is no rank is none that was made.
+  // What is no rank has a root that none has.
   static uint32_t root_of_point_to_point(bool sending, int peer) noexcept {
     return uint32_t(peer) < 1u << 30 ? uint32_t(peer) * 2 + uint32_t(sending) : ~uint32_t{0};
   }

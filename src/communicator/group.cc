@@ -295,6 +295,7 @@ Outcome KeptGroup::run(std::span<GroupCall> calls) {
   Communicator& communicator = *calls[0].communicator;
   // What was planned for a communicator does not outlive it.
   if (life_.expired()) set_ = {};
+  known_.clear();
   const bool is_another = set_.members().empty() || set_.members()[0] != &communicator;
   set_.take(calls);
   if (is_another) life_ = communicator.life();
@@ -318,8 +319,8 @@ Outcome KeptGroup::run_set(Communicator& communicator) {
 }
 
 void KeptGroup::know_calls() {
-  known_.clear();
   noted_ = 0;
+  known_.reserve(set_.size());  // all of them are known, or none
   for (size_t i = 0; i < set_.size(); ++i) {
     const GroupCall& call = set_.call(i);
     const Request& request = call.request;
