@@ -57,7 +57,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_RECORD_SIGNAL", text, "", "Signal, such as USR2 or TERM, at which every communicator writes its last calls as TUTTI_RECORD says."},
     {"TUTTI_SCHEDULES", text, "", "Files of schedules that you wrote, colon-separated; all ranks need the same (docs/schedules.md)."},
     {"TUTTI_SHM_SLOT_BYTES", bytes, "256K", "Bytes of the largest message in shared memory, a multiple of 4096; a FIFO holds four of them, between two ranks alone up to sixteen."},
-    {"TUTTI_SILENCE_MS", integer, "10000", "A process whose control link is silent for so many ms is given up."},
+    {"TUTTI_SILENCE_MS", integer, "10000", "A process whose control link is silent for so many ms is given up; at half a call's deadline, if that is earlier and a second at least."},
     {"TUTTI_SPIN_US", integer, "", "Microseconds to spin before sleeping; unset: chosen from cores and ranks."},
     {"TUTTI_TCP_MESSAGE_BYTES", bytes, "255K", "Largest message of a TCP connection; the ranks agree on the least."},
     {"TUTTI_TIMEOUT_MS", integer, "300000", "Deadline of an operation and of the set-up, in ms."},

@@ -5,6 +5,7 @@
 // 64 bytes) is read from a peer that has not proven the job's key.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <array>
 #include <cstddef>
@@ -94,6 +95,13 @@ struct BootstrapOptions {
   uint32_t protocol_version = tutti::protocol_version;  // another only to test how versions meet
   System* system = nullptr;                             // null: the machine's (system.h)
 };
+
+// The silence to take where a call's deadline is timeout_ns: half of it, so that a stopped process is named as such before
+// its peers' deadlines pass, and at most silence_ns. But a second at least, unless silence_ns is less: a process that a
+// loaded machine does not run for a while is not dead.
+constexpr TimeNs silence_within(TimeNs timeout_ns, TimeNs silence_ns) {
+  return std::min(silence_ns, std::max(ns_per_s, timeout_ns / 2));
+}
 
 // Most bytes that one rank gives to one all_gather.
 inline constexpr size_t gather_bytes_max = size_t{8} << 20;

@@ -46,8 +46,7 @@ TimeNs silence_ns(int timeout_ms) {
   const int64_t silence_ms = environment_integer("TUTTI_SILENCE_MS").value_or(10000);
   if (silence_ms <= 0)
     throw Error(Code::invalid_usage, fmt::format("environment variable TUTTI_SILENCE_MS={} is not above 0", silence_ms));
-  // Shorter than the deadline, so that a stopped process is named as such before its peers' deadlines pass.
-  return std::min<TimeNs>(silence_ms, std::max(1, timeout_ms / 2)) * ns_per_ms;
+  return silence_within(timeout_ms * ns_per_ms, silence_ms * ns_per_ms);
 }
 
 // A plan of one step: a message to or from a peer.

@@ -141,6 +141,13 @@ TEST(Death, AStoppedRankIsNamedAfterTheSilenceAndLearnsOfItWhenItGoesOn) {
   }
 }
 
+TEST(Death, AShortDeadlineMakesNoSilenceOfLessThanASecond) {
+  EXPECT_EQ(silence_within(300 * ns_per_ms, 10 * ns_per_s), ns_per_s);
+  EXPECT_EQ(silence_within(6 * ns_per_s, 10 * ns_per_s), 3 * ns_per_s);
+  EXPECT_EQ(silence_within(300 * ns_per_s, 10 * ns_per_s), 10 * ns_per_s);
+  EXPECT_EQ(silence_within(300 * ns_per_s, 200 * ns_per_ms), 200 * ns_per_ms);  // as it was asked for
+}
+
 TEST(Death, AnEndWithoutLeaveIsADeath) {
   for (const int victim : {0, 2}) {
     Job job(4, 10 * ns_per_s, [&](Process&, Bootstrap& bootstrap) {
