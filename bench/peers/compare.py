@@ -24,10 +24,12 @@ import time
 import peers
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all", "barrier")
-OTHERS = ("send_recv",)  # each rank sends to the next and receives from the one before it
-OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all")
+OTHERS = ("send_recv",  # each rank sends to the next and receives from the one before it
+          "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_v", "scatter_v")
+OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter", "all_gather_v", "reduce_scatter_v", "all_to_all_v",
+             "gather_v", "scatter_v")
 ELEMENT_BYTES = 4
-NAMES_OF_PERF = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+NAMES_OF_PERF = {"all_to_all": "alltoall", "all_to_all_v": "alltoall_v", "send_recv": "sendrecv"}
 IN_PLACE = {"broadcast"}  # the others' calls have one buffer
 MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": []}
 NEAR_NS = 120  # an exchange of two lines between near cores takes less

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -46,9 +47,14 @@ class Mpi final : public Library {
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
-  // A broadcast has one buffer; a reduce-scatter in place leaves its block elsewhere than Tutti's.
+  // A broadcast has one buffer; a reduce-scatter in place leaves its block elsewhere than Tutti's. Those after all-to-all are
+  // not measured in place.
   bool offers(Operation operation, bool in_place) const override {
-    return operation != (in_place ? Operation::reduce_scatter : Operation::broadcast);
+    switch (operation) {
+      case Operation::broadcast: return in_place;
+      case Operation::all_reduce: case Operation::reduce: case Operation::all_gather: case Operation::alltoall: return true;
+      default: return !in_place;
+    }
   }
 
   void call(Operation operation, const Case& what, const Place& place) override {
@@ -70,8 +76,14 @@ class Mpi final : public Library {
         return check(MPI_Reduce_scatter_block(place.send, recv, count, type, mpi_op(what), world),
                      "MPI_Reduce_scatter_block");
       case Operation::alltoall: return check(MPI_Alltoall(send, count, type, recv, count, type, world), "MPI_Alltoall");
+      case Operation::gather:
+        return check(MPI_Gather(send, count, type, recv, count, type, what.root, world), "MPI_Gather");
+      case Operation::scatter:
+        return check(MPI_Scatter(send, count, type, recv, count, type, what.root, world), "MPI_Scatter");
+      case Operation::scan: return check(MPI_Scan(send, recv, count, type, mpi_op(what), world), "MPI_Scan");
+      case Operation::exscan: return check(MPI_Exscan(send, recv, count, type, mpi_op(what), world), "MPI_Exscan");
       case Operation::sendrecv: break;
-      default: throw UsageError(fmt::format("{}: not measured of MPI", name(operation)));
+      default: return call_v_form(operation, what, place);
     }
     check(MPI_Sendrecv(place.send, count, type, (rank_ + 1) % ranks_, 0, recv, count, type, (rank_ + ranks_ - 1) % ranks_,
                        0, world, MPI_STATUS_IGNORE),
@@ -92,11 +104,34 @@ class Mpi final : public Library {
   }
 
  private:
+  void call_v_form(Operation operation, const Case& what, const Place& place) {
+    const MPI_Comm world = MPI_COMM_WORLD;
+    const MPI_Datatype type = mpi_type(what.type);
+    counts_.assign(place.counts.begin(), place.counts.end());
+    firsts_.assign(place.firsts.begin(), place.firsts.end());
+    const int *const counts = counts_.data(), *const firsts = firsts_.data();
+    const int own = counts[rank_];
+    switch (operation) {
+      case Operation::all_gather_v:
+        return check(MPI_Allgatherv(place.send, own, type, place.recv, counts, firsts, type, world), "MPI_Allgatherv");
+      case Operation::reduce_scatter_v:
+        return check(MPI_Reduce_scatter(place.send, place.recv, counts, type, mpi_op(what), world), "MPI_Reduce_scatter");
+      case Operation::gather_v:
+        return check(MPI_Gatherv(place.send, own, type, place.recv, counts, firsts, type, what.root, world), "MPI_Gatherv");
+      case Operation::scatter_v:
+        return check(MPI_Scatterv(place.send, counts, firsts, type, place.recv, own, type, what.root, world), "MPI_Scatterv");
+      default:
+        return check(MPI_Alltoallv(place.send, counts, firsts, type, place.recv, counts, firsts, type, world),
+                     "MPI_Alltoallv");
+    }
+  }
+
   static void check(int result, const char* call) {
     if (result != MPI_SUCCESS) throw LibraryError(fmt::format("{}: code {}", call, result));
   }
 
   int rank_ = 0, ranks_ = 1;
+  std::vector<int> counts_, firsts_;  // of a call with blocks of any size, as MPI wants them
 };
 
 std::string version() {

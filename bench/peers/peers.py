@@ -49,7 +49,8 @@ def fetch_wheels(names, folder):
 class Peer:
     name = title = settings = ""
     source = "mpi_perf.cc"
-    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv"}
+    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv", "reduce", "gather",
+                   "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_v", "scatter_v"}
     transports = {"shm", "tcp"}
 
     def __init__(self, build):
@@ -181,7 +182,7 @@ class OneCcl(IntelMpi):
     source = "oneccl_perf.cc"
     settings = ("from PyPI, its CPU build, over Intel MPI (CCL_ATL_TRANSPORT=mpi), CCL_WORKER_OFFLOAD=0: a worker thread would "
                 "need a core of its own; CCL_YIELD=sched_yield where ranks outnumber cores")
-    collectives = Peer.collectives - {"send_recv"}
+    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "reduce"}
 
     def prepare(self):
         self.parts = fetch_wheels(self.packages, self.folder() / "wheels")
@@ -224,7 +225,7 @@ class Ucc(Peer):
     name, title, source = "ucc", "UCC", "ucc_perf.cc"
     settings = ("over UCX's shared memory (UCX_TLS=sm,self), persistent requests; the waiting program yields its core where ranks "
                 "outnumber cores")
-    collectives = Peer.collectives - {"send_recv"}
+    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "gather"}
     transports = {"shm"}
 
     def prepare(self):

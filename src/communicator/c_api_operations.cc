@@ -32,25 +32,15 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
     throw Error(Code::invalid_usage, "a call that is prepared takes no stream: tuttiPreparedStart does");
 }
 
-constexpr unsigned narrow = 32;  // types and operators below keep their value in a Call
-
-// The way of a small call that was made before: all that would refuse it, or send it elsewhere, is looked at in a few
-// nanoseconds. False: it must go the long way, where errors are told.
+// A small call that was made before.
 [[gnu::always_inline]] inline bool again(Collective kind, const void* send, void* recv, size_t count,
                                          tuttiDataType_t datatype, tuttiRedOp_t op, int root, tuttiComm_t comm,
                                          tuttiStream_t stream, tuttiResult_t& result) noexcept {
-  if (comm == nullptr || stream != nullptr || (unsigned(datatype) | unsigned(op)) >= narrow || !comm->is_live() ||
-      CallingThread::current().group_depth != 0)
-    return false;
-  Communicator& communicator = *comm->object;
+  Communicator* const communicator = again_on(comm, stream, datatype, op);
+  if (communicator == nullptr) return false;
   const Call call{kind, DataType(datatype), ReduceOp(op), uint32_t(root), count};
-  Repeat& repeat = communicator.repeat_of(call);
-  if (!repeat.allows(call, send, recv) || !communicator.idle() || communicator.has_left()) return false;
-  const Repeat::Buffers buffers = repeat.buffers(send, recv);
-  if (communicator.device_side() != nullptr && !repeat.is_of(buffers)) [[unlikely]] return false;
-  const Code code = communicator.run_again(repeat, buffers.input, buffers.output);
-  result = code == Code::success ? tuttiSuccess : report(code, communicator.failure()->sentence);
-  return true;
+  Repeat& repeat = communicator->repeat_of(call);
+  return repeat.allows(call, send, recv) && run_again(*communicator, repeat, send, recv, result);
 }
 
 // Whether a send or a receive is the next one of the group that the thread has kept: then it is noted, and that is all that

@@ -47,4 +47,29 @@ struct Receiving {
 tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
                         tuttiStream_t stream, const tuttiOptions_t* options);
 
+// --- The way of a small call that was made before: all that would refuse it, or send it elsewhere, is looked at in a few
+// nanoseconds. What may not go it goes the long way, where errors are told.
+
+inline constexpr unsigned narrow = 32;  // types and operators below keep their value in a Call
+
+// The call's communicator, if nothing but what the call does can keep it from that way; else null.
+[[gnu::always_inline]] inline Communicator* again_on(tuttiComm_t comm, tuttiStream_t stream, tuttiDataType_t datatype,
+                                                     tuttiRedOp_t op) noexcept {
+  if (comm == nullptr || stream != nullptr || (unsigned(datatype) | unsigned(op)) >= narrow || !comm->is_live() ||
+      CallingThread::current().group_depth != 0)
+    return nullptr;
+  return comm->object.get();
+}
+
+// Runs the call that `repeat` holds on these buffers, which it allows. False: it may not go this way now.
+[[gnu::always_inline]] inline bool run_again(Communicator& communicator, Repeat& repeat, const void* send, void* recv,
+                                             tuttiResult_t& result) noexcept {
+  if (!communicator.idle() || communicator.has_left()) return false;
+  const Repeat::Buffers buffers = repeat.buffers(send, recv);
+  if (communicator.device_side() != nullptr && !repeat.is_of(buffers)) [[unlikely]] return false;
+  const Code code = communicator.run_again(repeat, buffers.input, buffers.output);
+  result = code == Code::success ? tuttiSuccess : report(code, communicator.failure()->sentence);
+  return true;
+}
+
 }  // namespace tutti

@@ -26,12 +26,6 @@ struct Side {
   BlockLayout blocks{};  // of every rank; where part is own, all but its own are unknown, and its first is 0
 
   size_t total() const { return std::accumulate(blocks.sizes.begin(), blocks.sizes.end(), size_t{0}); }
-  // Beyond the last element.
-  size_t end() const {
-    size_t last = 0;
-    for (size_t i = 0; i < blocks.sizes.size(); ++i) last = std::max(last, blocks.firsts[i] + blocks.sizes[i]);
-    return last;
-  }
 };
 
 void check_end(const Side& side, size_t block, size_t first, size_t size, const ElementType& type) {
@@ -67,12 +61,13 @@ Side all_blocks(Side side, const void* data, const size_t* counts, const size_t*
   check_not_null(side.counts, counts);
   side.data = static_cast<std::byte*>(const_cast<void*>(data));
   side.part = Part::all;
+  side.blocks.sizes.assign(counts, counts + n);
+  side.blocks.firsts.assign(size_t(n), 0);
   size_t next = 0;
   for (size_t i = 0; i < size_t(n); ++i) {
     const size_t size = counts[i], first = size == 0 ? 0 : displacements == nullptr ? next : displacements[i];
     check_end(side, i, first, size, type);
-    side.blocks.sizes.push_back(size);
-    side.blocks.firsts.push_back(first);
+    side.blocks.firsts[i] = first;
     if (size > 0) next = first + size;
   }
   check_end(side, size_t(n) - 1, 0, side.total(), type);
@@ -94,8 +89,20 @@ std::string block_text(const BlockLayout& blocks, size_t i) {
   return fmt::format("block {} (elements {} to {})", i, blocks.firsts[i], blocks.firsts[i] + blocks.sizes[i] - 1);
 }
 
+// Whether each block that is not empty begins where, or after, the one before it ends: as most callers lay them.
+bool are_in_order(const BlockLayout& blocks) {
+  size_t next = 0;
+  for (size_t i = 0; i < blocks.sizes.size(); ++i) {
+    if (blocks.sizes[i] == 0) continue;
+    if (blocks.firsts[i] < next) return false;
+    next = blocks.firsts[i] + blocks.sizes[i];
+  }
+  return true;
+}
+
 // What is written, or must stay while something is written beside it.
 void check_disjoint(const Side& side) {
+  if (are_in_order(side.blocks)) return;
   const std::vector<size_t> order = in_memory_order(side.blocks);
   for (size_t k = 1; k < order.size(); ++k) {
     const size_t before = order[k - 1], i = order[k];
@@ -110,6 +117,8 @@ void check_apart(const Side& send, const Side& recv, size_t width) {
   const auto address = [width](const Side& side, size_t i) {
     return reinterpret_cast<uintptr_t>(side.data) + side.blocks.firsts[i] * width;
   };
+  const auto a = reinterpret_cast<uintptr_t>(send.data), b = reinterpret_cast<uintptr_t>(recv.data);
+  if (a + send.blocks.end() * width <= b || b + recv.blocks.end() * width <= a) return;
   const std::vector<size_t> order = in_memory_order(recv.blocks);
   for (const size_t i : in_memory_order(send.blocks)) {
     const uintptr_t begin = address(send, i), end = begin + send.blocks.sizes[i] * width;
@@ -164,7 +173,7 @@ class VForm {
     request.made = std::move(op_.made);
     request.call.root = uint32_t(root_);
     take_options(request, communicator_, options);
-    request.vector_stride = send_.end();
+    request.vector_stride = send_.blocks.end();
     check_count(request.vector_stride, type_, 1, request.terms.inputs);
     if (send_.part != Part::none && recv_.part != Part::none) place_together(request);
     auto layout = std::make_shared<Layout>();
@@ -222,6 +231,38 @@ class VForm {
   Side send_{"sendbuff", "sendcounts", ""}, recv_{"recvbuff", "recvcounts", ""};
 };
 
+// What a v-form is called with, beside what says how it is done.
+struct GivenCall {
+  Collective kind;
+  const void* send;
+  GivenBlocks send_blocks;  // their part is the kind's to say
+  void* recv;
+  GivenBlocks recv_blocks;
+  tuttiDataType_t datatype;
+  tuttiRedOp_t op = tuttiSum;
+  int root = 0;
+};
+
+// A small call that was made before.
+[[gnu::always_inline]] inline bool again(GivenCall given, tuttiComm_t comm, tuttiStream_t stream,
+                                         tuttiResult_t& result) noexcept {
+  Communicator* const communicator = again_on(comm, stream, given.datatype, given.op);
+  if (communicator == nullptr) return false;
+  const Meaning& kind = meaning(given.kind);
+  const bool is_root = given.root == communicator->rank();
+  GivenBlocks &send = given.send_blocks, &recv = given.recv_blocks;
+  send.part = kind.input_of(is_root);
+  recv.part = kind.output_of(is_root);
+  for (const GivenBlocks* side : {&send, &recv})
+    if (side->part != Part::none && side->counts == nullptr) return false;
+  const size_t n = size_t(communicator->size());
+  const size_t count = send.part == Part::all ? send.total(n) : (send.part == Part::own ? send : recv).counts[0];
+  const Call call{given.kind, DataType(given.datatype), ReduceOp(given.op), uint32_t(given.root), count};
+  Repeat& repeat = communicator->repeat_of(call);
+  return repeat.allows(call, given.send, given.recv) && repeat.lies_as(send, recv, size_t(communicator->rank())) &&
+         run_again(*communicator, repeat, given.send, given.recv, result);
+}
+
 }  // namespace
 }  // namespace tutti
 
@@ -242,6 +283,9 @@ tuttiResult_t tuttiAllGatherVWith(const void* sendbuff, size_t sendcount, void* 
 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
                               const size_t* rdispls, tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again({Collective::all_gather_v, sendbuff, {.counts = &sendcount}, recvbuff, {.counts = recvcounts, .displacements = rdispls}, datatype}, comm, stream, result))
+    return result;
   return tuttiAllGatherVWith(sendbuff, sendcount, recvbuff, recvcounts, rdispls, datatype, comm, stream, nullptr);
 }
 
@@ -259,6 +303,9 @@ tuttiResult_t tuttiReduceScatterVWith(const void* sendbuff, const size_t* sendco
 tuttiResult_t tuttiReduceScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
                                   void* recvbuff, size_t recvcount, tuttiDataType_t datatype, tuttiRedOp_t op,
                                   tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again({Collective::reduce_scatter_v, sendbuff, {.counts = sendcounts, .displacements = sdispls}, recvbuff, {.counts = &recvcount}, datatype, op}, comm, stream, result))
+    return result;
   return tuttiReduceScatterVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcount, datatype, op, comm, stream,
                                  nullptr);
 }
@@ -277,6 +324,9 @@ tuttiResult_t tuttiGatherVWith(const void* sendbuff, size_t sendcount, void* rec
 tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
                            const size_t* rdispls, tuttiDataType_t datatype, int root, tuttiComm_t comm,
                            tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again({Collective::gather_v, sendbuff, {.counts = &sendcount}, recvbuff, {.counts = recvcounts, .displacements = rdispls}, datatype, tuttiSum, root}, comm, stream, result))
+    return result;
   return tuttiGatherVWith(sendbuff, sendcount, recvbuff, recvcounts, rdispls, datatype, root, comm, stream, nullptr);
 }
 
@@ -294,6 +344,9 @@ tuttiResult_t tuttiScatterVWith(const void* sendbuff, const size_t* sendcounts, 
 tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
                             size_t recvcount, tuttiDataType_t datatype, int root, tuttiComm_t comm,
                             tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again({Collective::scatter_v, sendbuff, {.counts = sendcounts, .displacements = sdispls}, recvbuff, {.counts = &recvcount}, datatype, tuttiSum, root}, comm, stream, result))
+    return result;
   return tuttiScatterVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcount, datatype, root, comm, stream, nullptr);
 }
 
@@ -312,6 +365,9 @@ tuttiResult_t tuttiAlltoAllVWith(const void* sendbuff, const size_t* sendcounts,
 tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls, void* recvbuff,
                              const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
                              tuttiComm_t comm, tuttiStream_t stream) {
+  tuttiResult_t result;
+  if (again({Collective::all_to_all_v, sendbuff, {.counts = sendcounts, .displacements = sdispls}, recvbuff, {.counts = recvcounts, .displacements = rdispls}, datatype}, comm, stream, result))
+    return result;
   return tuttiAlltoAllVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream,
                             nullptr);
 }

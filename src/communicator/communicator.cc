@@ -69,28 +69,42 @@ Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* 
 
 // What goes without a message, or by a way of its own, has no plan here that could start again.
 bool Communicator::may_repeat(const Request& request) const noexcept {
+  if (recorder_->tracing() || request.on_device || goes_by_peers(request) || may_go_by_shared_memory(request) ||
+      request.made != nullptr || request.terms != Terms{} || request.timeout_ns != 0)
+    return false;
   const Call& call = request.call;
-  const Meaning& kind = meaning(call.kind);
-  const size_t blocks = kind.blocks ? size_t(size_) : 1;
-  return !recorder_->tracing() && !request.on_device && !goes_by_peers(request) && !may_go_by_shared_memory(request) &&
-         request.layout == nullptr && request.made == nullptr &&
-         request.terms == Terms{} && request.timeout_ns == 0 && call.count <= Repeat::bytes_max &&
-         call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
+  if (request.layout != nullptr) return request.layout->elements <= Repeat::v_form_bytes_max / element_bytes(call);
+  const size_t blocks = meaning(call.kind).blocks ? size_t(size_) : 1;
+  return call.count <= Repeat::bytes_max && call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
+}
+
+// What a v-form is known by: the elements of all that the rank sends; of its own block, where it sends that or nothing.
+size_t Communicator::count_of_v_form(const Layout& layout, const Call& call) const noexcept {
+  const Part input = meaning(call.kind).input_of(int(call.root) == rank_);
+  if (input != Part::all) return (input == Part::own ? layout.input : layout.output).sizes[size_t(rank_)];
+  return std::accumulate(layout.input.sizes.begin(), layout.input.sizes.end(), size_t{0});
 }
 
 void Communicator::remember(Repeat& repeat, const Request& request) const noexcept {
   const Call& call = request.call;
   const Meaning& kind = meaning(call.kind);
   const bool is_root = int(call.root) == rank_;
-  const size_t bytes = call.count * element_bytes(call);
-  const auto bytes_of = [&](Part part) { return kind.blocks && part == Part::all ? bytes * size_t(size_) : bytes; };
+  const size_t width = element_bytes(call), me = size_t(rank_);
+  const Layout* const layout = request.layout.get();
+  const auto bytes_of = [&](Part part, const BlockLayout& blocks) {
+    if (layout != nullptr) return (part == Part::own && !request.in_place ? blocks.sizes[me] : blocks.end()) * width;
+    return call.count * width * (kind.blocks && part == Part::all ? size_t(size_) : 1);
+  };
   const Part input = kind.input_of(is_root), output = kind.output_of(is_root);
-  repeat.remember(request, bytes_of(input), bytes_of(output));
+  static const Layout none;
+  const Layout& blocks = layout != nullptr ? *layout : none;
+  repeat.remember(request, bytes_of(input, blocks.input), bytes_of(output, blocks.output));
   repeat.call = key_of(request);
+  repeat.layout = request.layout;
   if (!request.in_place || input == output) return;
   repeat.mode = Repeat::Mode::in_place_of_block;
-  const ptrdiff_t block_at = ptrdiff_t(bytes) * rank_;
-  repeat.send_ahead = input == Part::own ? block_at : -block_at;
+  const size_t block_at = (layout != nullptr ? layout->input.firsts[me] : call.count * me) * width;
+  repeat.send_ahead = input == Part::own ? ptrdiff_t(block_at) : -ptrdiff_t(block_at);
 }
 
 void Communicator::forget_repeats() noexcept {

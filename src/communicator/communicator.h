@@ -22,6 +22,7 @@
 #include "communicator/operators.h"
 #include "communicator/patience.h"
 #include "communicator/registrations.h"
+#include "communicator/request.h"
 #include "communicator/lending.h"
 #include "communicator/shared_path.h"
 #include "communicator/flight_recorder.h"
@@ -53,92 +54,6 @@ struct CommunicatorOptions {
 // Differs between kernels that run; containers of one host share it. A hint only: it decides how ranks wait, and
 // transports find out by trying.
 std::string boot_id();
-
-// One call as its caller made it; arguments are checked. In place, where a rank's own block of a buffer is the other
-// buffer, both point at that buffer's start. Null where the rank has no such part.
-struct Request {
-  Call call;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  bool in_place = false;
-  int peer = -1;          // send_recv
-  bool sending = false;   // send_recv
-  std::shared_ptr<const MadeOperator> made{};  // the call's operator, where the caller made it
-  std::shared_ptr<const Layout> layout{};      // v-forms: where the blocks lie, from where the pointers point
-  Terms terms{};                   // determinism only where it differs from the communicator's
-  std::string_view algorithm{};    // of terms.algorithm; outlives the communicator
-  size_t vector_stride = 0;        // reductions: elements from one of the rank's terms.inputs vectors to the next
-  TimeNs timeout_ns = 0;           // longest wait of this call; 0: the communicator's
-  bool on_device = false;          // a buffer lies on the communicator's device
-  bool in_reach = false;           // its kernels reach every buffer
-  std::shared_ptr<const EntryEvent> entry{};  // what the call comes after on a stream of the device; null: nothing
-};
-
-// A small call that was made before: its arguments are checked, its plan is found, its operation prepared.
-struct Repeat {
-  // Small enough that preparing a call costs more than moving its data.
-  static constexpr size_t bytes_max = 4096;
-
-  // Which buffers the rank has, and how they lie: what is left to check.
-  enum class Mode : uint8_t { none, disjoint, in_place, in_place_of_block, input_alone, output_alone, no_buffers };
-
-  Mode mode = Mode::none;
-  Call call;
-  size_t input_bytes = 0, output_bytes = 0;
-  const std::byte *input = nullptr, *output = nullptr;  // as last remembered; null where the rank has none
-  ptrdiff_t send_ahead = 0;  // of recv, where one buffer is a block of the other; `input` and `output` are then the whole
-  Operation operation;
-
-  void remember(const Request& request, size_t bytes_in, size_t bytes_out) noexcept {
-    input = request.input;
-    output = request.output;
-    const bool reads = request.input != nullptr, writes = request.output != nullptr;
-    call = request.call;
-    input_bytes = bytes_in;
-    output_bytes = bytes_out;
-    mode = !reads && !writes ? Mode::no_buffers
-           : !writes         ? Mode::input_alone
-           : !reads          ? Mode::output_alone
-           : request.in_place ? Mode::in_place
-                              : Mode::disjoint;
-  }
-
-  // Where the operation's input and output begin.
-  struct Buffers {
-    const std::byte* input;
-    std::byte* output;
-  };
-  Buffers buffers(const void* send, void* recv) const noexcept {
-    const Buffers given{static_cast<const std::byte*>(send), static_cast<std::byte*>(recv)};
-    if (mode != Mode::in_place_of_block) [[likely]] return given;
-    std::byte* const whole = given.output + std::min<ptrdiff_t>(send_ahead, 0);
-    return {whole, whole};
-  }
-
-  // Whether the buffers are the last ones: where others would be looked up, lest they lie on a device.
-  bool is_of(const Buffers& again) const noexcept {
-    return (input == nullptr || input == again.input) && (output == nullptr || output == again.output);
-  }
-
-  // Whether the same call on these buffers needs no further check. Buffers that the rank has no part of do not matter.
-  bool allows(const Call& again, const void* send, const void* recv) const noexcept {
-    if (call != again) return false;
-    const auto a = reinterpret_cast<uintptr_t>(send), b = reinterpret_cast<uintptr_t>(recv);
-    switch (mode) {
-      case Mode::disjoint: return a != 0 && b != 0 && a - b >= output_bytes && b - a >= input_bytes;
-      case Mode::in_place: return a != 0 && a == b;
-      case Mode::input_alone: return a != 0;
-      case Mode::output_alone: return b != 0;
-      case Mode::no_buffers: return a == 0 && b == 0;
-      case Mode::in_place_of_block: return a != 0 && b != 0 && a - b == uintptr_t(send_ahead);
-      case Mode::none: break;
-    }
-    return false;
-  }
-};
-
-// Of smaller calls, no message would be lent.
-inline constexpr size_t lent_call_bytes_min = size_t{64} << 10;
 
 class Communicator {
  public:
@@ -190,9 +105,10 @@ class Communicator {
   static uint32_t root_of_point_to_point(bool sending, int peer) noexcept {
     return uint32_t(peer) < 1u << 30 ? uint32_t(peer) * 2 + uint32_t(sending) : ~uint32_t{0};
   }
-  static Call key_of(const Request& request) noexcept {
+  Call key_of(const Request& request) const noexcept {
     Call key = request.call;
     if (key.kind == Collective::send_recv) key.root = root_of_point_to_point(request.sending, request.peer);
+    if (request.layout != nullptr) key.count = count_of_v_form(*request.layout, key);
     return key;
   }
   // The place of calls like this one among those made lately; run() fills it where the call is small.
@@ -374,6 +290,7 @@ class Communicator {
   Request with_made_blocks(const Request& asked, size_t vectors, const MakeInput& make);
   Request with_multiplied_input(const Request& asked);
   Request with_joined_vectors(const Request& asked);
+  size_t count_of_v_form(const Layout& layout, const Call& call) const noexcept;
   bool may_repeat(const Request& request) const noexcept;
   void remember(Repeat& repeat, const Request& request) const noexcept;
   void forget_repeats() noexcept;

@@ -56,6 +56,13 @@ constexpr size_t tile_elements_max(uint32_t n, uint32_t message_chunks_max, size
 // caller has but one of them, that one's first is 0.
 struct BlockLayout {
   std::vector<size_t> sizes, firsts;
+
+  // Beyond the last element.
+  size_t end() const noexcept {
+    size_t last = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) last = std::max(last, firsts[i] + sizes[i]);
+    return last;
+  }
 };
 
 // The blocks of a v-form's call, as one rank knows them.

@@ -1,0 +1,140 @@
+// Calls as their callers made them, and small ones that are made again.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/signature.h"
+#include "communicator/operators.h"
+#include "engine/engine.h"
+#include "schedule/chunks.h"
+#include "schedule/collective.h"
+
+namespace tutti {
+
+class EntryEvent;
+
+// One call as its caller made it; arguments are checked. In place, where a rank's own block of a buffer is the other
+// buffer, both point at that buffer's start. Null where the rank has no such part.
+struct Request {
+  Call call;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  bool in_place = false;
+  int peer = -1;          // send_recv
+  bool sending = false;   // send_recv
+  std::shared_ptr<const MadeOperator> made{};  // the call's operator, where the caller made it
+  std::shared_ptr<const Layout> layout{};      // v-forms: where the blocks lie, from where the pointers point
+  Terms terms{};                   // determinism only where it differs from the communicator's
+  std::string_view algorithm{};    // of terms.algorithm; outlives the communicator
+  size_t vector_stride = 0;        // reductions: elements from one of the rank's terms.inputs vectors to the next
+  TimeNs timeout_ns = 0;           // longest wait of this call; 0: the communicator's
+  bool on_device = false;          // a buffer lies on the communicator's device
+  bool in_reach = false;           // its kernels reach every buffer
+  std::shared_ptr<const EntryEvent> entry{};  // what the call comes after on a stream of the device; null: nothing
+};
+
+// Of smaller calls, no message would be lent.
+inline constexpr size_t lent_call_bytes_min = size_t{64} << 10;
+
+// One side of a v-form's call as its caller gives it: all ranks' blocks, or the rank's own, or none.
+struct GivenBlocks {
+  Part part = Part::none;
+  const size_t* counts = nullptr;         // of all; an own block's is the first
+  const size_t* displacements = nullptr;  // of all; null: each follows the one before
+
+  size_t total(size_t ranks) const noexcept {
+    size_t sum = 0;
+    for (size_t i = 0; i < ranks; ++i) sum += counts[i];
+    return sum;
+  }
+
+  // Whether they are these. An empty block lies nowhere.
+  bool are(const BlockLayout& blocks, size_t rank) const noexcept {
+    if (part == Part::none) return true;
+    if (part == Part::own) return counts[0] == blocks.sizes[rank];
+    size_t next = 0;
+    for (size_t i = 0; i < blocks.sizes.size(); ++i) {
+      if (counts[i] != blocks.sizes[i]) return false;
+      if (counts[i] == 0) continue;
+      if ((displacements == nullptr ? next : displacements[i]) != blocks.firsts[i]) return false;
+      next = blocks.firsts[i] + counts[i];
+    }
+    return true;
+  }
+};
+
+// A small call that was made before: its arguments are checked, its plan is found, its operation prepared.
+struct Repeat {
+  // Small enough that preparing a call costs more than moving its data; a v-form costs more to prepare.
+  static constexpr size_t bytes_max = 4096, v_form_bytes_max = lent_call_bytes_min - 1;
+
+  // Which buffers the rank has, and how they lie: what is left to check.
+  enum class Mode : uint8_t { none, disjoint, in_place, in_place_of_block, input_alone, output_alone, no_buffers };
+
+  Mode mode = Mode::none;
+  Call call;
+  size_t input_bytes = 0, output_bytes = 0;
+  const std::byte *input = nullptr, *output = nullptr;  // as last remembered; null where the rank has none
+  ptrdiff_t send_ahead = 0;  // of recv, where one buffer is a block of the other; `input` and `output` are then the whole
+  std::shared_ptr<const Layout> layout;  // of v-forms
+  Operation operation;
+
+  void remember(const Request& request, size_t bytes_in, size_t bytes_out) noexcept {
+    input = request.input;
+    output = request.output;
+    const bool reads = request.input != nullptr, writes = request.output != nullptr;
+    call = request.call;
+    input_bytes = bytes_in;
+    output_bytes = bytes_out;
+    mode = !reads && !writes ? Mode::no_buffers
+           : !writes         ? Mode::input_alone
+           : !reads          ? Mode::output_alone
+           : request.in_place ? Mode::in_place
+                              : Mode::disjoint;
+  }
+
+  // Where the operation's input and output begin.
+  struct Buffers {
+    const std::byte* input;
+    std::byte* output;
+  };
+  Buffers buffers(const void* send, void* recv) const noexcept {
+    const Buffers given{static_cast<const std::byte*>(send), static_cast<std::byte*>(recv)};
+    if (mode != Mode::in_place_of_block) [[likely]] return given;
+    std::byte* const whole = given.output + std::min<ptrdiff_t>(send_ahead, 0);
+    return {whole, whole};
+  }
+
+  // Of v-forms: whether the blocks of each side that the rank has are those of last time. Read after allows().
+  bool lies_as(const GivenBlocks& send, const GivenBlocks& recv, size_t rank) const noexcept {
+    return send.are(layout->input, rank) && recv.are(layout->output, rank);
+  }
+
+  // Whether the buffers are the last ones: where others would be looked up, lest they lie on a device.
+  bool is_of(const Buffers& again) const noexcept {
+    return (input == nullptr || input == again.input) && (output == nullptr || output == again.output);
+  }
+
+  // Whether the same call on these buffers needs no further check. Buffers that the rank has no part of do not matter.
+  bool allows(const Call& again, const void* send, const void* recv) const noexcept {
+    if (call != again) return false;
+    const auto a = reinterpret_cast<uintptr_t>(send), b = reinterpret_cast<uintptr_t>(recv);
+    switch (mode) {
+      case Mode::disjoint: return a != 0 && b != 0 && a - b >= output_bytes && b - a >= input_bytes;
+      case Mode::in_place: return a != 0 && a == b;
+      case Mode::input_alone: return a != 0;
+      case Mode::output_alone: return b != 0;
+      case Mode::no_buffers: return a == 0 && b == 0;
+      case Mode::in_place_of_block: return a != 0 && b != 0 && a - b == uintptr_t(send_ahead);
+      case Mode::none: break;
+    }
+    return false;
+  }
+};
+
+}  // namespace tutti
