@@ -353,7 +353,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.signature = pack(call, request.terms);
   work.layout = request.layout.get();
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
-    find_regions(work);
+    if (!request.sending || request.beside_others) find_regions(work);
     if (may_lend_private(request)) lend_private(operation, work, call.kind);
   }
   const Meaning& kind = meaning(call.kind);

@@ -145,6 +145,7 @@ const GroupCall& CallSet::call(size_t i) const noexcept { return items_[i].call;
 
 void CallSet::find_lanes() {
   for (size_t i = 0; i < items_.size(); ++i) {
+    items_[i].call.request.beside_others = items_.size() > 1;
     items_[i].before = -1;
     for (size_t j = i; j-- > 0;)
       if (same_lane(items_[j].call, items_[i].call)) {

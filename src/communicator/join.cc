@@ -60,6 +60,7 @@ Plan point_to_point_plan(int peer, bool sending) {
   else step.dst = out(0);
   step.n_to = sending ? 1 : 0;
   step.n_from = sending ? 0 : 1;
+  step.keeps = sending;
   step.early = sending ? 0 : 1;  // nothing else is in the run
   plan.steps = {step};
   return plan;
