@@ -284,7 +284,10 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
   if (one_host) planner.spread_bytes_max = links_.spread_bytes_max;  // else ranks might not agree
   // The rest is for what messages lie in, and for others on this machine.
-  if (const size_t bytes = cache_sizes(host).last_bytes; bytes > 0) planner.cached_bytes_max = bytes / 4 * 3;
+  if (const size_t bytes = cache_sizes(host).last_bytes; bytes > 0) {
+    planner.cached_bytes_max = bytes / 4 * 3;
+    turns_bytes_max_ = bytes / 4;
+  }
   planner.forced = options.algorithm;
   planner.log = &log_;
   planner.schedules = *options_.schedules;

@@ -44,6 +44,7 @@ struct Work {
   uint32_t vectors = 1;               // that each rank gives; the k-th one begins at k × vector_stride
   size_t vector_stride = 0;           // elements
   const void** operands = nullptr;    // room for all vectors of all ranks
+  bool takes_turns = false;           // of more than two tiles: progress() says again after each, for operations beside it
   DeviceWork* device = nullptr;       // input, output and scratch lie on this one; null: on the host
   uint64_t signature = 0;
 

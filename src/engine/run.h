@@ -84,6 +84,7 @@ class Engine::Run {
       }
       if (channel_.tile + 1 == channel_.tiles) return channel_.flushes ? flush() : Status::done;
       begin_tile(channel_.tile + 1);
+      if (work_.takes_turns && channel_.tiles > 2) [[unlikely]] return Status::again;
     }
   }
 

@@ -3,9 +3,11 @@
 #include <array>
 #include <cstdint>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "communicator/ranks.h"
+#include "communicator/v_form_call.h"
 #include "sanitizer.h"
 
 namespace tutti {
@@ -266,6 +268,122 @@ TEST(Repeats, AMismatchIsToldByBothSides) {
     EXPECT_EQ(tuttiAllReduce(&in, &out, 1, tuttiInt64, op, comm, nullptr), tuttiMismatch);
     EXPECT_NE(last_error().find("sum"), std::string::npos) << last_error();
     EXPECT_NE(last_error().find("max"), std::string::npos) << last_error();
+  });
+}
+
+// --- V-forms, whose counts and displacements are compared ----------------------------------------------------------------
+
+// A few cases of each kind in any order, so that some calls are those of last time, some differ in where their blocks lie
+// alone, and they drive each other out of the memory of recent ones; each at another place than last time, and now and then
+// so large that they are not kept.
+void v_forms_again(int n, int rank, tuttiComm_t comm) {
+  std::vector<test::VFormCase> cases;
+  for (const Collective kind : test::v_forms)
+    for (const size_t size_max : {size_t{1}, size_t{20}, size_t{3000}, size_t{30'000}})
+      for (const bool dense : {false, true}) {
+        test::VFormCase one;
+        one.kind = kind;
+        one.n = n;
+        one.root = int(size_max) % n;
+        one.type = DataType::int32;
+        one.size_max = size_max;
+        one.in_place = dense ? size_max == 20 : size_max == 3000;
+        one.dense = dense;
+        one.seed = size_max + (dense ? 0 : 7);
+        cases.push_back(one);
+      }
+  std::mt19937 same(unsigned(n) + 5);  // on all ranks
+  for (int turn = 0; turn < (test::sanitized ? 60 : 400); ++turn) {
+    const test::VFormCase& one = cases[same() % cases.size()];
+    for (unsigned repeats = 1 + same() % 3; repeats > 0; --repeats) {
+      test::VFormCall on(one, rank);
+      const size_t shift = size_t(turn) % 5 * 4;
+      std::vector<std::byte> elsewhere(on.all().size() + shift);
+      std::copy(on.all().begin(), on.all().end(), elsewhere.begin() + ptrdiff_t(shift));
+      ASSERT_EQ(test::call(one, on, comm, nullptr, elsewhere.data() + shift), tuttiSuccess) << last_error();
+      std::copy_n(elsewhere.begin() + ptrdiff_t(shift), on.all().size(), on.all().begin());
+      ASSERT_EQ(on.wrong(), "");
+    }
+  }
+}
+
+TEST(Repeats, VFormsInTurnAreRight) {
+  for (const char* transport : {"shm", "tcp"})
+    for (int n = 1; n <= 5; ++n) {
+      test::RanksOptions options;
+      options.transport = transport;
+      run_threads(n, options, [n](int rank, tuttiComm_t comm) { v_forms_again(n, rank, comm); });
+    }
+}
+
+TEST_F(Repeated, OfAVFormWhatIsWrongIsStillRefused) {
+  const size_t four = 4, five = 5, none = 0, later = 2;
+  const auto exchange = [&](const void* send, const size_t* sent, void* recv, const size_t* received, const size_t* at = nullptr) {
+    return tuttiAlltoAllV(send, sent, nullptr, recv, received, at, tuttiFloat32, comm_, nullptr);
+  };
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(exchange(in_.data(), &four, out_.data(), &four), tuttiSuccess) << last_error();
+  expect_refused(exchange(nullptr, &four, out_.data(), &four), "sendbuff is NULL");
+  expect_refused(exchange(in_.data(), &four, nullptr, &four), "recvbuff is NULL");
+  expect_refused(exchange(in_.data(), nullptr, out_.data(), &four), "sendcounts is NULL");
+  expect_refused(exchange(in_.data(), &four, out_.data(), nullptr), "recvcounts is NULL");
+  expect_refused(exchange(in_.data(), &four, out_.data(), &five), "one size");
+  expect_refused(exchange(in_.data(), &four, in_.data() + 2, &four), "overlap");
+  expect_refused(exchange(in_.data() + 2, &four, in_.data(), &four), "overlap");
+  EXPECT_EQ(exchange(in_.data(), &none, out_.data(), &none), tuttiSuccess);
+  out_ = {};
+  ASSERT_EQ(exchange(in_.data(), &four, out_.data(), &four, &later), tuttiSuccess);
+  EXPECT_EQ(out_[1], 0);
+  EXPECT_EQ(out_[2], 1);
+  ASSERT_EQ(exchange(in_.data(), &four, out_.data(), &four), tuttiSuccess);
+  EXPECT_EQ(out_[0], 1) << "the displacement of the call before";
+  ASSERT_EQ(exchange(in_.data(), &five, out_.data(), &five), tuttiSuccess);
+  EXPECT_EQ(out_[4], 5);
+}
+
+TEST_F(Repeated, OfAVFormInPlaceOtherPlacesAreStillRefused) {
+  const size_t four = 4;
+  const auto gather = [&](const void* send, void* recv) {
+    return tuttiAllGatherV(send, 4, recv, &four, nullptr, tuttiFloat32, comm_, nullptr);
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(gather(in_.data(), in_.data()), tuttiSuccess) << last_error();
+  expect_refused(gather(in_.data() + 1, in_.data()), "overlap");
+  expect_refused(gather(nullptr, in_.data()), "sendbuff is NULL");
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(gather(in_.data(), out_.data()), tuttiSuccess) << last_error();
+  expect_refused(gather(in_.data(), in_.data() + 3), "overlap");
+  EXPECT_EQ(gather(in_.data(), in_.data()), tuttiSuccess);
+}
+
+TEST_F(Repeated, OfAVFormAGroupAFinalizeAndAnAbortAreStillSeen) {
+  const size_t four = 4;
+  const auto exchange = [&] {
+    return tuttiAlltoAllV(in_.data(), &four, nullptr, out_.data(), &four, nullptr, tuttiFloat32, comm_, nullptr);
+  };
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(exchange(), tuttiSuccess);
+  out_ = {};
+  ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+  ASSERT_EQ(exchange(), tuttiSuccess);
+  EXPECT_EQ(out_[0], 0) << "ran before the group's end";
+  ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess);
+  EXPECT_EQ(out_[0], 1);
+  ASSERT_EQ(tuttiCommFinalize(comm_), tuttiSuccess);
+  EXPECT_EQ(exchange(), tuttiInvalidUsage);
+}
+
+// The sizes of a pair's block travel with its message, so that who has repeated and who has not see each other's. Rank 1 has
+// what it wants, and learns of it by its next call.
+TEST(Repeats, VFormsThatMismatchAreTold) {
+  run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    std::array<float, 16> in{}, out{};
+    size_t counts[2] = {3, 3};
+    for (int i = 0; i < 10; ++i)
+      ASSERT_EQ(tuttiAlltoAllV(in.data(), counts, nullptr, out.data(), counts, nullptr, tuttiFloat32, comm, nullptr), tuttiSuccess);
+    size_t received[2] = {3, 3};
+    if (rank == 0) received[1] = 4;
+    const tuttiResult_t result =
+        tuttiAlltoAllV(in.data(), counts, nullptr, out.data(), received, nullptr, tuttiFloat32, comm, nullptr);
+    EXPECT_EQ(rank == 0 || result != tuttiSuccess ? result : tuttiBarrier(comm, nullptr), tuttiMismatch);
+    EXPECT_NE(last_error().find("count 4"), std::string::npos) << last_error();
+    EXPECT_NE(last_error().find("count 3"), std::string::npos) << last_error();
   });
 }
 
