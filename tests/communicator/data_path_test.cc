@@ -106,13 +106,16 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
         const tuttiResult_t scattered =
             tuttiReduceScatter(blocks, values + 2, 2, tuttiFloat32, tuttiMax, comm, nullptr);
         const tuttiResult_t turned = tuttiAlltoAll(blocks, blocks, 2, tuttiFloat32, comm, nullptr);
+        const size_t counts_of_blocks[2] = {size_t{1} + size_t(rank), size_t{2} - size_t(rank)};
+        const tuttiResult_t of_sizes = tuttiAlltoAllV(values, counts_of_blocks, nullptr, blocks, counts_of_blocks, nullptr,
+                                                      tuttiFloat32, comm, nullptr);
         bool exchanged = tuttiGroupStart() == tuttiSuccess;
         exchanged &= tuttiSend(sums, 2, tuttiFloat32, 1 - rank, comm, nullptr) == tuttiSuccess;
         exchanged &= tuttiRecv(got, 2, tuttiFloat32, 1 - rank, comm, nullptr) == tuttiSuccess;
         exchanged &= tuttiGroupEnd() == tuttiSuccess;
         exchanged &= tuttiSendRecv(sums, 2, 1 - rank, got, 2, 1 - rank, tuttiFloat32, comm, nullptr) == tuttiSuccess;
         return exchanged && reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess && gathered == tuttiSuccess &&
-               scattered == tuttiSuccess && turned == tuttiSuccess;
+               scattered == tuttiSuccess && turned == tuttiSuccess && of_sizes == tuttiSuccess;
       };
       for (int i = 0; i < 100; ++i) ASSERT_TRUE(call_each());
       trap_system_calls();
