@@ -75,6 +75,8 @@ inline constexpr uint64_t signature_opaque_count_max = (uint64_t{1} << 21) - 1;
 inline constexpr uint64_t signature_opaque_bytes_max = (uint64_t{1} << 13) - 1;
 static_assert(opaque_bytes_max <= signature_opaque_bytes_max);
 
+inline constexpr unsigned signature_count_at = 30;  // its lowest bit, of calls without terms
+
 // Calls with terms have this in the type's place, and their type further up.
 inline constexpr uint64_t signature_with_terms = 31;
 static_assert(data_type_count <= signature_with_terms);
@@ -117,7 +119,7 @@ constexpr uint64_t pack(const Call& call) {
                              ? (call.count & signature_opaque_count_max) | uint64_t{call.opaque_bytes} << 21
                              : call.count & signature_count_max;
   return uint64_t(call.kind) | uint64_t(call.type) << 5 | uint64_t(call.op) << 10 |
-         uint64_t(call.root & signature_root_max) << 14 | count << 30;
+         uint64_t(call.root & signature_root_max) << 14 | count << signature_count_at;
 }
 
 // With terms: kind 5 bits, the mark 5, operator 4, type 5, determinism 2, algorithm 6, whether there are several inputs
@@ -164,7 +166,7 @@ constexpr CallWithTerms unpack_with_terms(uint64_t signature) {
     return result;
   }
   call.root = uint32_t(from.take(16));
-  call.count = signature >> 30;
+  call.count = signature >> signature_count_at;
   if (call.type == DataType::opaque) {
     call.opaque_bytes = uint16_t(call.count >> 21);
     call.count &= signature_opaque_count_max;
@@ -175,6 +177,9 @@ constexpr Call unpack(uint64_t signature) { return unpack_with_terms(signature).
 
 // The same call with another count.
 constexpr uint64_t with_count(uint64_t signature, uint64_t count) {
+  const uint64_t type = signature >> 5 & 31;
+  if (type != signature_with_terms && type != uint64_t(DataType::opaque)) [[likely]]
+    return (signature & ((uint64_t{1} << signature_count_at) - 1)) | (count & signature_count_max) << signature_count_at;
   CallWithTerms seen = unpack_with_terms(signature);
   seen.call.count = count;
   return pack(seen.call, seen.terms);

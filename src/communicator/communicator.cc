@@ -73,7 +73,7 @@ bool Communicator::may_repeat(const Request& request) const noexcept {
       request.made != nullptr || request.terms != Terms{} || request.timeout_ns != 0)
     return false;
   const Call& call = request.call;
-  if (request.layout != nullptr) return request.layout->elements <= Repeat::v_form_bytes_max / element_bytes(call);
+  if (request.layout != nullptr) return request.layout->elements <= Repeat::bytes_max / element_bytes(call);
   const size_t blocks = meaning(call.kind).blocks ? size_t(size_) : 1;
   return call.count <= Repeat::bytes_max && call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
 }

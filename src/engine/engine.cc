@@ -61,7 +61,9 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.blocked_ = 0;
   operation.exchange_ = false;
   operation.fetches_ = false;
-  operation.alone_ = channels == 1 && work.layout == nullptr && work.device == nullptr;
+  const bool alone = channels == 1 && work.device == nullptr;
+  operation.alone_ = alone && work.layout == nullptr;
+  operation.alone_v_form_ = alone && work.layout != nullptr;
   if (work.layout != nullptr) return share_out(operation);
   // A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more
   // than scratch has room for.
@@ -163,6 +165,7 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
 Status Engine::progress(Operation& operation) const noexcept {
   if (operation.exchange_) return Run<false>(operation.work_, operation.channel_[0]).exchange();
   if (operation.alone_) [[likely]] return Run<false>(operation.work_, operation.channel_[0]).move();
+  if (operation.alone_v_form_) return Run<true>(operation.work_, operation.channel_[0]).move();
   for (int i = 0; i < operation.channels_; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     if (channel.done) continue;

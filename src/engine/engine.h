@@ -126,6 +126,7 @@ class Operation {
   int channels_done_ = 0;
   bool exchange_ = false;       // one tile of an exchange, as is_exchange() says
   bool alone_ = false;          // one channel, no v-form, no device: what most operations are
+  bool alone_v_form_ = false;   // one channel, no device
   bool fetches_ = false;        // as fetch_ahead() does
   int blocked_ = 0;             // the last channel that failed or had to wait
   std::array<Channel, channels_max> channel_;  // only the first channels_ are ever initialised

@@ -716,6 +716,7 @@ class Engine::Run {
 
   // What the current tile takes of a block.
   BlockPart part_of(size_t block_elements) const noexcept {
+    if (channel_.tiles == 1 && channel_.shares == 1) [[likely]] return {0, block_elements};
     return tile_of_block(block_elements, channel_.share, channel_.shares, channel_.tile, channel_.tile_elements,
                          work_.element_bytes);
   }

@@ -143,7 +143,7 @@ TEST_F(Repeated, AfterAnAbortItGivesTheVerdict) {
 // Each with other buffers than the last time, and some in place. Element i of what rank `from` gives for rank `to` is
 // `value(from, to, i)`.
 void calls_of_blocks(int n, int rank, int round, tuttiComm_t comm) {
-  for (const size_t count : {size_t{1}, size_t{5}, size_t{0}, size_t{100}, size_t{300}}) {
+  for (const size_t count : {size_t{1}, size_t{5}, size_t{0}, size_t{100}, size_t{300}, size_t{2731}}) {
     const auto value = [&](int from, int to, size_t i) { return int64_t(i) * 7 + from * 1000 + to * 100'000 + round; };
     const size_t all = count * size_t(n), own_at = count * size_t(rank), shift = size_t(round % 3);
     std::vector<int64_t> in(all + 3), out(all + 3);
@@ -206,7 +206,7 @@ void many_calls(int n, int rank, tuttiComm_t comm) {
   std::vector<int64_t> in(400'000), out(in.size());
   for (int round = 0; round < (test::sanitized ? 9 : 20); ++round) {
     for (const size_t count :
-         {size_t{1}, size_t{3}, size_t{0}, size_t{40}, size_t{512}, size_t{513}, size_t{400'000}}) {
+         {size_t{1}, size_t{3}, size_t{0}, size_t{40}, size_t{512}, size_t{513}, size_t{5001}, size_t{8191}, size_t{8192}, size_t{400'000}}) {
       if (count == 400'000 && round != 7) continue;
       for (size_t i = 0; i < count; ++i) in[i] = int64_t(i) + rank + round;
       ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), count, tuttiInt64, tuttiSum, comm, nullptr), tuttiSuccess);
