@@ -40,7 +40,9 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
   if (communicator == nullptr) return false;
   const Call call{kind, DataType(datatype), ReduceOp(op), uint32_t(root), count};
   Repeat& repeat = communicator->repeat_of(call);
-  return repeat.allows(call, send, recv) && run_again(*communicator, repeat, send, recv, result);
+  if (repeat.allows(call, send, recv)) [[likely]] return run_again(*communicator, repeat, send, recv, result);
+  const Call copy = call;  // so that only this one has to lie in memory
+  return run_large_again(*communicator, copy, send, recv, result);
 }
 
 // Whether a send or a receive is the next one of the group that the thread has kept: then it is noted, and that is all that
@@ -75,6 +77,20 @@ InPlace in_place_of(Part input, Part output) {
 }
 
 }  // namespace
+
+bool run_large_again(Communicator& communicator, const Call& call, const void* send, void* recv, tuttiResult_t& result,
+                     const GivenSides* blocks) noexcept {
+  Repeat& repeat = communicator.large_repeat_of(call);
+  if (!repeat.allows(call, send, recv) || !communicator.idle() || communicator.has_left() ||
+      !communicator.may_run_large_again(repeat))
+    return false;
+  if (blocks != nullptr && !repeat.lies_as(*blocks, size_t(communicator.rank()))) return false;
+  const Repeat::Buffers buffers = repeat.buffers(send, recv);
+  if (communicator.device_side() != nullptr && !repeat.is_of(buffers)) return false;
+  const Code code = communicator.run_large_again(repeat, buffers.input, buffers.output);
+  result = code == Code::success ? tuttiSuccess : report(code, communicator.failure()->sentence);
+  return true;
+}
 
 tuttiResult_t submit(Communicator& communicator, Request& request, tuttiStream_t stream) {
   check_still_member(communicator);

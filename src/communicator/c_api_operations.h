@@ -47,7 +47,7 @@ struct Receiving {
 tuttiResult_t send_recv(const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
                         tuttiStream_t stream, const tuttiOptions_t* options);
 
-// --- The way of a small call that was made before: all that would refuse it, or send it elsewhere, is looked at in a few
+// --- The way of a call that was made before: all that would refuse it, or send it elsewhere, is looked at in a few
 // nanoseconds. What may not go it goes the long way, where errors are told.
 
 inline constexpr unsigned narrow = 32;  // types and operators below keep their value in a Call
@@ -71,5 +71,9 @@ inline constexpr unsigned narrow = 32;  // types and operators below keep their 
   result = code == Code::success ? tuttiSuccess : report(code, communicator.failure()->sentence);
   return true;
 }
+
+// A large call that was made before; `blocks` of v-forms.
+[[gnu::noinline]] bool run_large_again(Communicator& communicator, const Call& call, const void* send, void* recv,
+                                       tuttiResult_t& result, const GivenSides* blocks = nullptr) noexcept;
 
 }  // namespace tutti

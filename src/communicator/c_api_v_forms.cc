@@ -235,9 +235,8 @@ class VForm {
 struct GivenCall {
   Collective kind;
   const void* send;
-  GivenBlocks send_blocks;  // their part is the kind's to say
   void* recv;
-  GivenBlocks recv_blocks;
+  GivenSides blocks;  // their part is the kind's to say
   tuttiDataType_t datatype;
   tuttiRedOp_t op = tuttiSum;
   int root = 0;
@@ -250,7 +249,7 @@ struct GivenCall {
   if (communicator == nullptr) return false;
   const Meaning& kind = meaning(given.kind);
   const bool is_root = given.root == communicator->rank();
-  GivenBlocks &send = given.send_blocks, &recv = given.recv_blocks;
+  GivenBlocks &send = given.blocks.send, &recv = given.blocks.recv;
   send.part = kind.input_of(is_root);
   recv.part = kind.output_of(is_root);
   for (const GivenBlocks* side : {&send, &recv})
@@ -259,8 +258,11 @@ struct GivenCall {
   const size_t count = send.part == Part::all ? send.total(n) : (send.part == Part::own ? send : recv).counts[0];
   const Call call{given.kind, DataType(given.datatype), ReduceOp(given.op), uint32_t(given.root), count};
   Repeat& repeat = communicator->repeat_of(call);
-  return repeat.allows(call, given.send, given.recv) && repeat.lies_as(send, recv, size_t(communicator->rank())) &&
-         run_again(*communicator, repeat, given.send, given.recv, result);
+  if (repeat.allows(call, given.send, given.recv) && repeat.lies_as(given.blocks, size_t(communicator->rank())))
+    return run_again(*communicator, repeat, given.send, given.recv, result);
+  const Call copy = call;  // so that only these have to lie in memory
+  const GivenSides sides = given.blocks;
+  return run_large_again(*communicator, copy, given.send, given.recv, result, &sides);
 }
 
 }  // namespace
@@ -284,7 +286,7 @@ tuttiResult_t tuttiAllGatherVWith(const void* sendbuff, size_t sendcount, void* 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
                               const size_t* rdispls, tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::all_gather_v, sendbuff, {.counts = &sendcount}, recvbuff, {.counts = recvcounts, .displacements = rdispls}, datatype}, comm, stream, result))
+  if (again({Collective::all_gather_v, sendbuff, recvbuff, {{.counts = &sendcount}, {.counts = recvcounts, .displacements = rdispls}}, datatype}, comm, stream, result))
     return result;
   return tuttiAllGatherVWith(sendbuff, sendcount, recvbuff, recvcounts, rdispls, datatype, comm, stream, nullptr);
 }
@@ -304,7 +306,7 @@ tuttiResult_t tuttiReduceScatterV(const void* sendbuff, const size_t* sendcounts
                                   void* recvbuff, size_t recvcount, tuttiDataType_t datatype, tuttiRedOp_t op,
                                   tuttiComm_t comm, tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::reduce_scatter_v, sendbuff, {.counts = sendcounts, .displacements = sdispls}, recvbuff, {.counts = &recvcount}, datatype, op}, comm, stream, result))
+  if (again({Collective::reduce_scatter_v, sendbuff, recvbuff, {{.counts = sendcounts, .displacements = sdispls}, {.counts = &recvcount}}, datatype, op}, comm, stream, result))
     return result;
   return tuttiReduceScatterVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcount, datatype, op, comm, stream,
                                  nullptr);
@@ -325,7 +327,7 @@ tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuf
                            const size_t* rdispls, tuttiDataType_t datatype, int root, tuttiComm_t comm,
                            tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::gather_v, sendbuff, {.counts = &sendcount}, recvbuff, {.counts = recvcounts, .displacements = rdispls}, datatype, tuttiSum, root}, comm, stream, result))
+  if (again({Collective::gather_v, sendbuff, recvbuff, {{.counts = &sendcount}, {.counts = recvcounts, .displacements = rdispls}}, datatype, tuttiSum, root}, comm, stream, result))
     return result;
   return tuttiGatherVWith(sendbuff, sendcount, recvbuff, recvcounts, rdispls, datatype, root, comm, stream, nullptr);
 }
@@ -345,7 +347,7 @@ tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, cons
                             size_t recvcount, tuttiDataType_t datatype, int root, tuttiComm_t comm,
                             tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::scatter_v, sendbuff, {.counts = sendcounts, .displacements = sdispls}, recvbuff, {.counts = &recvcount}, datatype, tuttiSum, root}, comm, stream, result))
+  if (again({Collective::scatter_v, sendbuff, recvbuff, {{.counts = sendcounts, .displacements = sdispls}, {.counts = &recvcount}}, datatype, tuttiSum, root}, comm, stream, result))
     return result;
   return tuttiScatterVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcount, datatype, root, comm, stream, nullptr);
 }
@@ -366,7 +368,7 @@ tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, con
                              const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
                              tuttiComm_t comm, tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::all_to_all_v, sendbuff, {.counts = sendcounts, .displacements = sdispls}, recvbuff, {.counts = recvcounts, .displacements = rdispls}, datatype}, comm, stream, result))
+  if (again({Collective::all_to_all_v, sendbuff, recvbuff, {{.counts = sendcounts, .displacements = sdispls}, {.counts = recvcounts, .displacements = rdispls}}, datatype}, comm, stream, result))
     return result;
   return tuttiAlltoAllVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream,
                             nullptr);

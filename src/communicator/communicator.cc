@@ -44,15 +44,14 @@ Communicator::~Communicator() {
 Code Communicator::run(const Request& request) noexcept {
   if (failure() != nullptr) return failure()->code;
   if (request.entry != nullptr && !await_begin(request)) [[unlikely]] return failure()->code;
-  const bool small = may_repeat(request);
-  Repeat& repeat = repeat_of(key_of(request));
-  if (small) repeat.mode = Repeat::Mode::none;
-  Operation& operation = small ? repeat.operation : operation_;
+  Repeat* const repeat = place_to_repeat(request);
+  if (repeat != nullptr) repeat->mode = Repeat::Mode::none;
+  Operation& operation = repeat != nullptr ? repeat->operation : operation_;
   if (!begin(operation, request)) {
     let_go();
     return failure()->code;
   }
-  if (small) remember(repeat, request);
+  if (repeat != nullptr && by_shared_memory_ == nullptr) remember(*repeat, request);
   if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr || by_shared_memory_ != nullptr)
     return wait_for(operation, timeout_ns(request));
   const Code code = finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
@@ -67,15 +66,34 @@ Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* 
   return status == Status::done ? Code::success : finish(repeat.operation, status);
 }
 
-// What goes without a message, or by a way of its own, has no plan here that could start again.
-bool Communicator::may_repeat(const Request& request) const noexcept {
-  if (recorder_->tracing() || request.on_device || goes_by_peers(request) || may_go_by_shared_memory(request) ||
-      request.made != nullptr || request.terms != Terms{} || request.timeout_ns != 0)
-    return false;
+Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept {
+  if (failure() != nullptr) return failure()->code;
+  if (repeat.asks_shared_path) shared_path_->tries(repeat.call);  // it says no, and counts that
+  Work& work = repeat.operation.work_of_restart();
+  recorder_->again(work.signature);
+  work.input = input;
+  work.output = output;
+  find_regions(work);
+  if (lends_private_ && Lending::serves(repeat.call.kind)) lend_private(repeat.operation, work, repeat.call.kind);
+  const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
+  if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
+  return code;
+}
+
+// Null: it is too large, or goes by a way of its own and has no plan here that could start again. Large sends and receives may take
+// turns with others.
+Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
+  if (recorder_->tracing() || request.on_device || goes_by_peers(request) || request.made != nullptr ||
+      request.terms != Terms{} || request.timeout_ns != 0)
+    return nullptr;
   const Call& call = request.call;
-  if (request.layout != nullptr) return request.layout->elements <= Repeat::bytes_max / element_bytes(call);
   const size_t blocks = meaning(call.kind).blocks ? size_t(size_) : 1;
-  return call.count <= Repeat::bytes_max && call.count * element_bytes(call) * blocks <= Repeat::bytes_max;
+  const size_t elements = request.layout != nullptr ? request.layout->elements : call.count;
+  if (elements > Repeat::bytes_max) return nullptr;
+  const size_t bytes = elements * element_bytes(call) * (request.layout != nullptr ? 1 : blocks);
+  if (bytes < lent_call_bytes_min) return &repeat_of(key_of(request));
+  if (bytes > Repeat::bytes_max || call.kind == Collective::send_recv) return nullptr;
+  return &large_repeat_of(key_of(request));
 }
 
 // What a v-form is known by: the elements of all that the rank sends; of its own block, where it sends that or nothing.
@@ -85,7 +103,7 @@ size_t Communicator::count_of_v_form(const Layout& layout, const Call& call) con
   return std::accumulate(layout.input.sizes.begin(), layout.input.sizes.end(), size_t{0});
 }
 
-void Communicator::remember(Repeat& repeat, const Request& request) const noexcept {
+void Communicator::remember(Repeat& repeat, const Request& request) {
   const Call& call = request.call;
   const Meaning& kind = meaning(call.kind);
   const bool is_root = int(call.root) == rank_;
@@ -101,6 +119,7 @@ void Communicator::remember(Repeat& repeat, const Request& request) const noexce
   repeat.remember(request, bytes_of(input, blocks.input), bytes_of(output, blocks.output));
   repeat.call = key_of(request);
   repeat.layout = request.layout;
+  repeat.asks_shared_path = goes_by_shared_memory(request);
   if (!request.in_place || input == output) return;
   repeat.mode = Repeat::Mode::in_place_of_block;
   const size_t block_at = (layout != nullptr ? layout->input.firsts[me] : call.count * me) * width;
@@ -109,6 +128,7 @@ void Communicator::remember(Repeat& repeat, const Request& request) const noexce
 
 void Communicator::forget_repeats() noexcept {
   for (Repeat& repeat : repeats_) repeat.mode = Repeat::Mode::none;
+  for (Repeat& repeat : large_repeats_) repeat.mode = Repeat::Mode::none;
 }
 
 // The short wait comes first: it looks at the awaited word and at nothing else, for a few microseconds at most.

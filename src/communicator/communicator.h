@@ -116,8 +116,18 @@ class Communicator {
     const uint64_t mixed = uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count;
     return repeats_[mixed % repeats_.size()];
   }
-  // Runs the call that `repeat` holds on other buffers, which it allows.
+  // Likewise of large ones: a program has few of those, but may have many small ones beside them.
+  Repeat& large_repeat_of(const Call& call) noexcept {
+    return large_repeats_[(uint64_t(call.kind) + uint64_t(call.type) + call.count) % large_repeats_.size()];
+  }
+  // Runs the call that `repeat` holds, which is not large, on other buffers, which it allows.
   Code run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;
+  // Likewise a large one, where may_run_large_again(): it may have to ask its peers where their buffers lie, and then goes the
+  // long way.
+  bool may_run_large_again(const Repeat& repeat) const noexcept {
+    return !repeat.asks_shared_path || !shared_path_->would_try(repeat.call);
+  }
+  Code run_large_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;
 
   // --- For sets of calls that progress together (groups); the caller drives them.
 
@@ -291,8 +301,8 @@ class Communicator {
   Request with_multiplied_input(const Request& asked);
   Request with_joined_vectors(const Request& asked);
   size_t count_of_v_form(const Layout& layout, const Call& call) const noexcept;
-  bool may_repeat(const Request& request) const noexcept;
-  void remember(Repeat& repeat, const Request& request) const noexcept;
+  Repeat* place_to_repeat(const Request& request) noexcept;
+  void remember(Repeat& repeat, const Request& request);
   void forget_repeats() noexcept;
   Code finish(Operation& operation, Status status) noexcept;
   Status take_turns(Operation& operation, Status status) noexcept;
@@ -359,6 +369,7 @@ class Communicator {
   size_t turns_bytes_max_ = size_t{8} << 20;
   Operation operation_;               // of run()
   std::array<Repeat, 8> repeats_;
+  std::array<Repeat, 4> large_repeats_;
 
   std::vector<std::unique_ptr<Window>> windows_;
 

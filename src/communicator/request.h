@@ -48,14 +48,14 @@ struct GivenBlocks {
   const size_t* counts = nullptr;         // of all; an own block's is the first
   const size_t* displacements = nullptr;  // of all; null: each follows the one before
 
-  size_t total(size_t ranks) const noexcept {
+  [[gnu::always_inline]] size_t total(size_t ranks) const noexcept {
     size_t sum = 0;
     for (size_t i = 0; i < ranks; ++i) sum += counts[i];
     return sum;
   }
 
   // Whether they are these. An empty block lies nowhere.
-  bool are(const BlockLayout& blocks, size_t rank) const noexcept {
+  [[gnu::always_inline]] bool are(const BlockLayout& blocks, size_t rank) const noexcept {
     if (part == Part::none) return true;
     if (part == Part::own) return counts[0] == blocks.sizes[rank];
     size_t next = 0;
@@ -69,16 +69,22 @@ struct GivenBlocks {
   }
 };
 
-// A small call that was made before: its arguments are checked, its plan is found, its operation prepared.
+struct GivenSides {
+  GivenBlocks send, recv;
+};
+
+// A call that was made before: its arguments are checked, its plan is found, its operation prepared.
 struct Repeat {
-  // Of the whole buffer. No message of such a call would be lent, so nothing has to be looked up when it begins. (Measured, Zen 4, 2
-  // ranks, near, when it was 4096: calls of 8 KiB to 60 KiB now take 0.69 to 0.96 of the time.)
-  static constexpr size_t bytes_max = lent_call_bytes_min - 1;
+  // Of the whole buffer. From lent_call_bytes_min on it is a large one, whose messages may be lent, so where its buffers lie is looked
+  // up each time; beyond bytes_max less than a hundredth would be saved. (Measured, Zen 4, 2 ranks, near, beside the long way: 8 and 16 KiB
+  // 0.69 to 0.9 of the time, 32 KiB 0.71 to 0.94, 64 KiB 0.75 to 0.96.)
+  static constexpr size_t bytes_max = size_t{256} << 10;
 
   // Which buffers the rank has, and how they lie: what is left to check.
   enum class Mode : uint8_t { none, disjoint, in_place, in_place_of_block, input_alone, output_alone, no_buffers };
 
   Mode mode = Mode::none;
+  bool asks_shared_path = false;  // of a large one: it may go through the memory of all ranks
   Call call;
   size_t input_bytes = 0, output_bytes = 0;
   const std::byte *input = nullptr, *output = nullptr;  // as last remembered; null where the rank has none
@@ -113,8 +119,8 @@ struct Repeat {
   }
 
   // Of v-forms: whether the blocks of each side that the rank has are those of last time. Read after allows().
-  bool lies_as(const GivenBlocks& send, const GivenBlocks& recv, size_t rank) const noexcept {
-    return send.are(layout->input, rank) && recv.are(layout->output, rank);
+  [[gnu::always_inline]] bool lies_as(const GivenSides& given, size_t rank) const noexcept {
+    return given.send.are(layout->input, rank) && given.recv.are(layout->output, rank);
   }
 
   // Whether the buffers are the last ones: where others would be looked up, lest they lie on a device.

@@ -64,8 +64,13 @@ std::string_view SharedPath::algorithm_of(Collective collective) noexcept {
 }
 
 bool SharedPath::tries(const Call& call) noexcept {
-  Tries& tries = tries_[size_t(call.kind)][std::bit_width(call.count) % 64];
+  Tries& tries = tries_[size_t(call.kind)][size_class(call)];
   return tries.refused < refused_max || ++tries.calls % calls_between_tries == 0;
+}
+
+bool SharedPath::would_try(const Call& call) const noexcept {
+  const Tries& tries = tries_[size_t(call.kind)][size_class(call)];
+  return tries.refused < refused_max || (tries.calls + 1) % calls_between_tries == 0;
 }
 
 void SharedPath::begin(const SharedCall& call, Exchange exchange, FallBack fall_back) {

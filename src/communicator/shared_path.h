@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -70,6 +71,8 @@ class SharedPath {
   // Whether the next call of this kind and size tries it; asked once for each call. The same on all ranks: where calls
   // before it could not be served, only one in a while does.
   bool tries(const Call& call) noexcept;
+  // What tries() would say.
+  bool would_try(const Call& call) const noexcept;
 
   void begin(const SharedCall& call, Exchange exchange, FallBack fall_back);
   // failed: the links have, or a peer has revoked its memory or cannot be reached: then broken_peer() says which.
@@ -133,6 +136,7 @@ class SharedPath {
     uint32_t refused = 0;  // in a row
     uint32_t calls = 0;
   };
+  static size_t size_class(const Call& call) noexcept { return size_t(std::bit_width(call.count)) % 64; }
   std::array<std::array<Tries, 64>, 32> tries_{};  // by kind and size class
   int broken_peer_ = -1;
   uint64_t position_ = 0;

@@ -162,6 +162,16 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
   return progress(operation);
 }
 
+Status Engine::restart_elsewhere(Operation& operation) const noexcept {
+  for (int i = 0; i < operation.channels_; ++i) begin_channel(operation, i);
+  if (operation.exchange_ && operation.channel_[0].flushes) {
+    operation.exchange_ = false;
+    operation.fetches_ = operation.alone_;
+  }
+  rewind(operation);
+  return progress(operation);
+}
+
 Status Engine::progress(Operation& operation) const noexcept {
   if (operation.exchange_) return Run<false>(operation.work_, operation.channel_[0]).exchange();
   if (operation.alone_) [[likely]] return Run<false>(operation.work_, operation.channel_[0]).move();

@@ -79,6 +79,8 @@ class Operation {
   // All defaults, to be filled in place and given to Engine::start: a copy of what has just been stored piece by piece
   // would wait for the stores.
   Work& new_work() { return work_ = Work{}; }
+  // To be changed where Engine::restart_elsewhere allows it.
+  Work& work_of_restart() { return work_; }
 
  private:
   friend class Engine;
@@ -153,6 +155,9 @@ class Engine {
   // prepares it, and moves what can move. It may say again where another look would find it done: what it waits for is
   // awaited at watch() with the least delay.
   Status restart(Operation& operation, const std::byte* input, std::byte* output) const noexcept;
+
+  // As restart(), where the buffers in its work, and the regions in which they lie, have been replaced.
+  Status restart_elsewhere(Operation& operation) const noexcept;
 
   // Moves what can move. done: the result is in place and the caller's buffers are free. failed: waiting_on() names
   // the endpoint, whose fault() says why.

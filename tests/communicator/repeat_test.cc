@@ -9,6 +9,7 @@
 #include "communicator/ranks.h"
 #include "communicator/v_form_call.h"
 #include "sanitizer.h"
+#include "tutti/tutti.hpp"
 
 namespace tutti {
 namespace {
@@ -269,6 +270,95 @@ TEST(Repeats, AMismatchIsToldByBothSides) {
     EXPECT_NE(last_error().find("sum"), std::string::npos) << last_error();
     EXPECT_NE(last_error().find("max"), std::string::npos) << last_error();
   });
+}
+
+// --- Large calls, whose messages may be lent, and which may go through the memory of all ranks ---------------------------
+
+// A buffer in ordinary memory or in the library's, from malloc or new each time.
+class AnyBuffer {
+ public:
+  AnyBuffer(size_t count, bool shared) : ordinary_(shared ? 0 : count), shared_(shared ? count : 0) {}
+  int32_t* data() { return shared_.empty() ? ordinary_.data() : shared_.data(); }
+
+ private:
+  std::vector<int32_t> ordinary_;
+  std::vector<int32_t, Allocator<int32_t>> shared_;
+};
+
+// Each rank's buffers lie in the one memory or the other as it likes, and each goes the short way or (with an option) the long
+// one; so calls are refused the way through all ranks' memory, and served, at times that all must see alike.
+void large_calls(int n, int rank, tuttiComm_t comm) {
+  std::mt19937 same{uint32_t(n)}, own{uint32_t(n * 100 + rank)};  // on all ranks; of this one
+  tuttiOptions_t late = TUTTI_OPTIONS_INITIALIZER;
+  late.deadline_ms = 20'000;
+  const auto value = [](int from, size_t i, int turn) { return int32_t(from * 1000 + turn) + int32_t(i % 1009); };
+  // Stretches of calls alike, so that most of them are made again; the last one so long that what is refused is tried again and
+  // again.
+  constexpr int stretch = 30, short_stretches = test::sanitized ? 8 : 60, all = stretch * short_stretches + (test::sanitized ? 150 : 700);
+  bool all_shared = false, none_shared = false, in_place = false;
+  unsigned kind = 0;
+  size_t total = 0;
+  for (int turn = 0; turn < all; ++turn) {
+    if (turn == stretch * short_stretches) {
+      all_shared = none_shared = false;
+      kind = 0;
+      total = size_t{64} << 8;
+    } else if (turn % stretch == 0 && turn < stretch * short_stretches) {
+      all_shared = same() % 3 == 0;
+      none_shared = !all_shared && same() % 2 == 0;
+      in_place = same() % 2 == 0;
+      kind = same() % 5;
+      total = size_t{64} << (8 + same() % 3);  // elements: 64 to 256 KiB
+    }
+    const auto is_shared = [&] { return all_shared || (!none_shared && own() % 2 == 0); };
+    const bool short_way = own() % 8 != 0;
+    const size_t block = total / size_t(n);
+    const int root = (turn / stretch) % n;
+    AnyBuffer in(total + 64, is_shared()), out(total + 64, is_shared());
+    int32_t *const recv = out.data(), *const send = in_place ? recv : in.data();
+    for (size_t i = 0; i < total; ++i) send[i] = value(rank, i, turn);
+    const tuttiOptions_t* const options = short_way ? nullptr : &late;
+    switch (kind) {
+      case 0:
+        ASSERT_EQ(short_way ? tuttiAllReduce(send, recv, total, tuttiInt32, tuttiSum, comm, nullptr)
+                            : tuttiAllReduceWith(send, recv, total, tuttiInt32, tuttiSum, comm, nullptr, options), tuttiSuccess);
+        for (size_t i = 0; i < total; ++i) ASSERT_EQ(recv[i], n * value(0, i, turn) + 1000 * (n * (n - 1) / 2)) << turn;
+        break;
+      case 1:
+        ASSERT_EQ(short_way ? tuttiBroadcast(send, recv, total, tuttiInt32, root, comm, nullptr)
+                            : tuttiBroadcastWith(send, recv, total, tuttiInt32, root, comm, nullptr, options), tuttiSuccess);
+        for (size_t i = 0; i < total; ++i) ASSERT_EQ(recv[i], value(root, i, turn)) << turn;
+        break;
+      case 2:
+        ASSERT_EQ(short_way ? tuttiReduce(send, recv, total, tuttiInt32, tuttiMax, root, comm, nullptr)
+                            : tuttiReduceWith(send, recv, total, tuttiInt32, tuttiMax, root, comm, nullptr, options), tuttiSuccess);
+        for (size_t i = 0; rank == root && i < total; ++i) ASSERT_EQ(recv[i], value(n - 1, i, turn)) << turn;
+        break;
+      case 3: {
+        int32_t* const mine = in_place ? recv + block * size_t(rank) : send;
+        for (size_t i = 0; i < block; ++i) mine[i] = value(rank, i, turn);
+        ASSERT_EQ(short_way ? tuttiAllGather(mine, recv, block, tuttiInt32, comm, nullptr)
+                            : tuttiAllGatherWith(mine, recv, block, tuttiInt32, comm, nullptr, options), tuttiSuccess);
+        for (int from = 0; from < n; ++from)
+          for (size_t i = 0; i < block; ++i) ASSERT_EQ(recv[size_t(from) * block + i], value(from, i, turn)) << turn;
+        break;
+      }
+      default:
+        ASSERT_EQ(short_way ? tuttiAlltoAll(send, recv, block, tuttiInt32, comm, nullptr)
+                            : tuttiAlltoAllWith(send, recv, block, tuttiInt32, comm, nullptr, options), tuttiSuccess);
+        for (int from = 0; from < n; ++from)
+          for (size_t i = 0; i < block; ++i)
+            ASSERT_EQ(recv[size_t(from) * block + i], value(from, size_t(rank) * block + i, turn)) << turn;
+    }
+  }
+}
+
+TEST(Repeats, LargeCallsInMemoryOfAnyKindAreRightAsThreads) {
+  for (const int n : {1, 2, 3, 5}) run_threads(n, {}, [n](int rank, tuttiComm_t comm) { large_calls(n, rank, comm); });
+}
+
+TEST(Repeats, LargeCallsInMemoryOfAnyKindAreRightAsProcesses) {
+  for (const int n : {2, 4}) test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { large_calls(n, rank, comm); });
 }
 
 // --- V-forms, whose counts and displacements are compared ----------------------------------------------------------------
