@@ -242,7 +242,12 @@ struct GivenCall {
   int root = 0;
 };
 
-// A small call that was made before.
+GivenBlocks of_one(const size_t& count) { return {.counts = &count}; }
+GivenBlocks of_all(const size_t* counts, const size_t* displacements) {
+  return {.counts = counts, .displacements = displacements};
+}
+
+// A call that was made before.
 [[gnu::always_inline]] inline bool again(GivenCall given, tuttiComm_t comm, tuttiStream_t stream,
                                          tuttiResult_t& result) noexcept {
   Communicator* const communicator = again_on(comm, stream, given.datatype, given.op);
@@ -286,8 +291,9 @@ tuttiResult_t tuttiAllGatherVWith(const void* sendbuff, size_t sendcount, void* 
 tuttiResult_t tuttiAllGatherV(const void* sendbuff, size_t sendcount, void* recvbuff, const size_t* recvcounts,
                               const size_t* rdispls, tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::all_gather_v, sendbuff, recvbuff, {{.counts = &sendcount}, {.counts = recvcounts, .displacements = rdispls}}, datatype}, comm, stream, result))
-    return result;
+  const GivenCall given{Collective::all_gather_v, sendbuff, recvbuff,
+                        {of_one(sendcount), of_all(recvcounts, rdispls)}, datatype};
+  if (again(given, comm, stream, result)) return result;
   return tuttiAllGatherVWith(sendbuff, sendcount, recvbuff, recvcounts, rdispls, datatype, comm, stream, nullptr);
 }
 
@@ -306,8 +312,9 @@ tuttiResult_t tuttiReduceScatterV(const void* sendbuff, const size_t* sendcounts
                                   void* recvbuff, size_t recvcount, tuttiDataType_t datatype, tuttiRedOp_t op,
                                   tuttiComm_t comm, tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::reduce_scatter_v, sendbuff, recvbuff, {{.counts = sendcounts, .displacements = sdispls}, {.counts = &recvcount}}, datatype, op}, comm, stream, result))
-    return result;
+  const GivenCall given{Collective::reduce_scatter_v, sendbuff, recvbuff,
+                        {of_all(sendcounts, sdispls), of_one(recvcount)}, datatype, op};
+  if (again(given, comm, stream, result)) return result;
   return tuttiReduceScatterVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcount, datatype, op, comm, stream,
                                  nullptr);
 }
@@ -327,8 +334,9 @@ tuttiResult_t tuttiGatherV(const void* sendbuff, size_t sendcount, void* recvbuf
                            const size_t* rdispls, tuttiDataType_t datatype, int root, tuttiComm_t comm,
                            tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::gather_v, sendbuff, recvbuff, {{.counts = &sendcount}, {.counts = recvcounts, .displacements = rdispls}}, datatype, tuttiSum, root}, comm, stream, result))
-    return result;
+  const GivenCall given{Collective::gather_v, sendbuff, recvbuff,
+                        {of_one(sendcount), of_all(recvcounts, rdispls)}, datatype, tuttiSum, root};
+  if (again(given, comm, stream, result)) return result;
   return tuttiGatherVWith(sendbuff, sendcount, recvbuff, recvcounts, rdispls, datatype, root, comm, stream, nullptr);
 }
 
@@ -347,8 +355,9 @@ tuttiResult_t tuttiScatterV(const void* sendbuff, const size_t* sendcounts, cons
                             size_t recvcount, tuttiDataType_t datatype, int root, tuttiComm_t comm,
                             tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::scatter_v, sendbuff, recvbuff, {{.counts = sendcounts, .displacements = sdispls}, {.counts = &recvcount}}, datatype, tuttiSum, root}, comm, stream, result))
-    return result;
+  const GivenCall given{Collective::scatter_v, sendbuff, recvbuff,
+                        {of_all(sendcounts, sdispls), of_one(recvcount)}, datatype, tuttiSum, root};
+  if (again(given, comm, stream, result)) return result;
   return tuttiScatterVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcount, datatype, root, comm, stream, nullptr);
 }
 
@@ -368,8 +377,9 @@ tuttiResult_t tuttiAlltoAllV(const void* sendbuff, const size_t* sendcounts, con
                              const size_t* recvcounts, const size_t* rdispls, tuttiDataType_t datatype,
                              tuttiComm_t comm, tuttiStream_t stream) {
   tuttiResult_t result;
-  if (again({Collective::all_to_all_v, sendbuff, recvbuff, {{.counts = sendcounts, .displacements = sdispls}, {.counts = recvcounts, .displacements = rdispls}}, datatype}, comm, stream, result))
-    return result;
+  const GivenCall given{Collective::all_to_all_v, sendbuff, recvbuff,
+                        {of_all(sendcounts, sdispls), of_all(recvcounts, rdispls)}, datatype};
+  if (again(given, comm, stream, result)) return result;
   return tuttiAlltoAllVWith(sendbuff, sendcounts, sdispls, recvbuff, recvcounts, rdispls, datatype, comm, stream,
                             nullptr);
 }

@@ -68,8 +68,8 @@ void shift(int n, int rank, size_t count, tuttiComm_t comm) {
 }
 
 void shift_all(int n, int rank, tuttiComm_t comm) {
-  for (const size_t count : test::sanitized ? std::vector<size_t>{16'384, 70'001} : std::vector<size_t>{0, 1, 16'383, 16'384, 70'001, 1'000'003})
-    shift(n, rank, count, comm);
+  for (const int count : {0, 1, 16'383, 16'384, 70'001, 1'000'003})
+    if (count <= 70'001 || !test::sanitized) shift(n, rank, size_t(count), comm);
 }
 
 TEST(LentExchange, IsRightAsThreads) {

@@ -207,7 +207,8 @@ void many_calls(int n, int rank, tuttiComm_t comm) {
   std::vector<int64_t> in(400'000), out(in.size());
   for (int round = 0; round < (test::sanitized ? 9 : 20); ++round) {
     for (const size_t count :
-         {size_t{1}, size_t{3}, size_t{0}, size_t{40}, size_t{512}, size_t{513}, size_t{5001}, size_t{8191}, size_t{8192}, size_t{400'000}}) {
+         {size_t{1}, size_t{3}, size_t{0}, size_t{40}, size_t{512}, size_t{513}, size_t{5001}, size_t{8191},
+          size_t{8192}, size_t{400'000}}) {
       if (count == 400'000 && round != 7) continue;
       for (size_t i = 0; i < count; ++i) in[i] = int64_t(i) + rank + round;
       ASSERT_EQ(tuttiAllReduce(in.data(), out.data(), count, tuttiInt64, tuttiSum, comm, nullptr), tuttiSuccess);
