@@ -184,8 +184,16 @@ void CallSet::take_self_sends(std::vector<GroupCall>& calls) {
   }
 }
 
-// One look over all items. done: all are; failed: one did.
+// done: all items are; failed: one did; again: none could move on.
 Status CallSet::look() noexcept {
+  for (;;) {
+    const uint64_t before = take_turns_ ? position() : ~uint64_t{0};
+    const Status status = look_once();
+    if (status != Status::again || !take_turns_ || position() == before) return status;
+  }
+}
+
+Status CallSet::look_once() noexcept {
   bool all_done = true;
   for (Item& item : items_) {
     if (item.done) continue;
@@ -210,6 +218,7 @@ Status CallSet::look() noexcept {
         item.scratch_epoch = communicator.scratch_epoch();
       }
       item.begun = true;
+      take_turns_ |= item.operation.work().takes_turns;
     }
     const Status status = communicator.progress(item.operation);
     if (status == Status::failed) return Status::failed;
@@ -239,6 +248,7 @@ Outcome CallSet::run() {
   }
   if (items_.empty()) return {};
   for (Item& item : items_) item.begun = item.done = false;
+  take_turns_ = false;
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};
   if (result == WaitResult::expired) expire();

@@ -50,11 +50,13 @@ class CallSet {
   void find_lanes();
   void take_self_sends(std::vector<GroupCall>& calls);
   Status look() noexcept;
+  Status look_once() noexcept;
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
   void expire() noexcept;
   bool copy_own();
 
+  bool take_turns_ = false;  // some items do: one that says again may move on once others have moved
   std::vector<Item> items_;
   std::vector<SelfCopy> copies_;
   std::vector<Communicator*> members_;

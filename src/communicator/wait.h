@@ -44,9 +44,7 @@ WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Loo
     if (left_ns <= 0) return WaitResult::expired;
     for (Communicator* member : members) member->arm();
     const Status last_look = look();
-    // What takes turns says again though it could move on.
-    if (last_look == Status::again && position() == last_position)
-      sleep_on(members, sleep_ms(patience.waited_ns(), left_ns));
+    if (last_look == Status::again) sleep_on(members, sleep_ms(patience.waited_ns(), left_ns));
     for (Communicator* member : members) member->disarm();
     patience.woke();
     if (last_look != Status::again) return last_look == Status::done ? WaitResult::done : WaitResult::failed;
