@@ -91,7 +91,7 @@ Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
   const size_t elements = request.layout != nullptr ? request.layout->elements : call.count;
   if (elements > Repeat::bytes_max) return nullptr;
   const size_t bytes = elements * element_bytes(call) * (request.layout != nullptr ? 1 : blocks);
-  if (bytes < lent_call_bytes_min) return &repeat_of(key_of(request));
+  if (bytes < lent_call_bytes_min) return may_go_by_shared_memory(request) ? nullptr : &repeat_of(key_of(request));
   if (bytes > Repeat::bytes_max || call.kind == Collective::send_recv) return nullptr;
   return &large_repeat_of(key_of(request));
 }

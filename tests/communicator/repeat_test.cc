@@ -288,7 +288,7 @@ class AnyBuffer {
 
 // Each rank's buffers lie in the one memory or the other as it likes, and each goes the short way or (with an option) the long
 // one; so calls are refused the way through all ranks' memory, and served, at times that all must see alike.
-void large_calls(int n, int rank, tuttiComm_t comm) {
+void large_calls(int n, int rank, tuttiComm_t comm, size_t least = 64 << 8) {
   std::mt19937 same{uint32_t(n)}, own{uint32_t(n * 100 + rank)};  // on all ranks; of this one
   tuttiOptions_t late = TUTTI_OPTIONS_INITIALIZER;
   late.deadline_ms = 20'000;
@@ -303,13 +303,13 @@ void large_calls(int n, int rank, tuttiComm_t comm) {
     if (turn == stretch * short_stretches) {
       all_shared = none_shared = false;
       kind = 0;
-      total = size_t{64} << 8;
+      total = least;
     } else if (turn % stretch == 0 && turn < stretch * short_stretches) {
       all_shared = same() % 3 == 0;
       none_shared = !all_shared && same() % 2 == 0;
       in_place = same() % 2 == 0;
       kind = same() % 5;
-      total = size_t{64} << (8 + same() % 3);  // elements: 64 to 256 KiB
+      total = least << same() % 3;  // elements
     }
     const auto is_shared = [&] { return all_shared || (!none_shared && own() % 2 == 0); };
     const bool short_way = own() % 8 != 0;
@@ -360,6 +360,13 @@ TEST(Repeats, LargeCallsInMemoryOfAnyKindAreRightAsThreads) {
 
 TEST(Repeats, LargeCallsInMemoryOfAnyKindAreRightAsProcesses) {
   for (const int n : {2, 4}) test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { large_calls(n, rank, comm); });
+}
+
+// Who asks for it has smaller calls go through the memory of all ranks, too.
+TEST(Repeats, CallsThatAreLargeByRequestAreRight) {
+  ::setenv("TUTTI_IN_PLACE_BYTES", "4096", 1);
+  test::run_processes(2, {}, [](int rank, tuttiComm_t comm) { large_calls(2, rank, comm, 1024); });
+  ::unsetenv("TUTTI_IN_PLACE_BYTES");
 }
 
 // --- V-forms, whose counts and displacements are compared ----------------------------------------------------------------
