@@ -1,4 +1,4 @@
-// Calls as their callers made them, and small ones that are made again.
+// Calls as their callers made them, and what is kept of those that are made again.
 #pragma once
 
 #include <algorithm>
