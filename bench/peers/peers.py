@@ -46,11 +46,14 @@ def fetch_wheels(names, folder):
     return [data for data in folder.glob("*.data/data") if data.is_dir()]
 
 
+BASIC = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier"}
+
+
 class Peer:
     name = title = settings = ""
     source = "mpi_perf.cc"
-    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv", "reduce", "gather",
-                   "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_v", "scatter_v"}
+    collectives = BASIC | {"send_recv", "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v",
+                           "all_to_all_v", "gather_v", "scatter_v"}
     transports = {"shm", "tcp"}
 
     def __init__(self, build):
@@ -182,7 +185,7 @@ class OneCcl(IntelMpi):
     source = "oneccl_perf.cc"
     settings = ("from PyPI, its CPU build, over Intel MPI (CCL_ATL_TRANSPORT=mpi), CCL_WORKER_OFFLOAD=0: a worker thread would "
                 "need a core of its own; CCL_YIELD=sched_yield where ranks outnumber cores")
-    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "reduce"}
+    collectives = BASIC | {"reduce"}
 
     def prepare(self):
         self.parts = fetch_wheels(self.packages, self.folder() / "wheels")
@@ -206,7 +209,7 @@ class OneCcl(IntelMpi):
 class Gloo(Peer):
     name, title, source = "gloo", "Gloo", "gloo_perf.cc"
     settings = "Debian's, over TCP on lo: it has no shared memory between processes"
-    collectives = {"all_reduce", "broadcast", "all_gather", "all_to_all", "barrier"}
+    collectives = BASIC - {"reduce_scatter"}
 
     def prepare(self):
         if not pathlib.Path("/usr/include/gloo/context.h").exists():
@@ -225,7 +228,7 @@ class Ucc(Peer):
     name, title, source = "ucc", "UCC", "ucc_perf.cc"
     settings = ("over UCX's shared memory (UCX_TLS=sm,self), persistent requests; the waiting program yields its core where ranks "
                 "outnumber cores")
-    collectives = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "barrier", "gather"}
+    collectives = BASIC | {"gather"}  # as persistent requests of 1.8.0, reduce does not end and scatter is refused
     transports = {"shm"}
 
     def prepare(self):

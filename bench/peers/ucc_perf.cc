@@ -139,11 +139,11 @@ class Ucc final : public Library {
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
-  // A broadcast has one buffer; a reduce-scatter in place leaves its block elsewhere than Tutti's; the others are not measured in place.
+  // A broadcast has one buffer; a reduce-scatter in place leaves its block elsewhere than Tutti's; the others are not
+  // measured in place.
   bool offers(Operation operation, bool in_place) const override {
     if (!in_place) return operation != Operation::broadcast;
-    return operation == Operation::broadcast || operation == Operation::all_reduce || operation == Operation::reduce ||
-           operation == Operation::all_gather;
+    return operation == Operation::broadcast || operation == Operation::all_reduce || operation == Operation::all_gather;
   }
 
   void call(Operation operation, const Case& what, const Place& place) override {
@@ -160,12 +160,10 @@ class Ucc final : public Library {
     };
     switch (operation) {
       case Operation::all_reduce: set(UCC_COLL_TYPE_ALLREDUCE, block, block), args.op = ucc_op(what); break;
-      case Operation::reduce: set(UCC_COLL_TYPE_REDUCE, block, block), args.op = ucc_op(what); break;
       case Operation::reduce_scatter: set(UCC_COLL_TYPE_REDUCE_SCATTER, all, block), args.op = ucc_op(what); break;
       case Operation::all_gather: set(UCC_COLL_TYPE_ALLGATHER, block, all); break;
       case Operation::alltoall: set(UCC_COLL_TYPE_ALLTOALL, all, all); break;
       case Operation::gather: set(UCC_COLL_TYPE_GATHER, block, all); break;
-      case Operation::scatter: set(UCC_COLL_TYPE_SCATTER, all, block); break;
       case Operation::broadcast: set(UCC_COLL_TYPE_BCAST, 0, 0), set_buffer(args.src.info, place.recv, block, type); break;
       default: throw UsageError(fmt::format("{}: not measured of UCC", name(operation)));
     }

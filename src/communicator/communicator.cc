@@ -74,7 +74,7 @@ Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::
   work.input = input;
   work.output = output;
   find_regions(work);
-  if (lends_private_ && Lending::serves(repeat.call.kind)) lend_private(repeat.operation, work, repeat.call.kind);
+  if (may_lend_private(repeat.call.kind)) lend_private(repeat.operation, work, repeat.call.kind);
   const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
   if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
   return code;
@@ -374,7 +374,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.layout = request.layout.get();
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
     if (!request.sending || request.beside_others) find_regions(work);
-    if (may_lend_private(request)) lend_private(operation, work, call.kind);
+    if (may_lend_private(call.kind)) lend_private(operation, work, call.kind);
   }
   const Meaning& kind = meaning(call.kind);
   if (kind.blocks) {

@@ -175,9 +175,7 @@ class Communicator {
   // Whether a call may go through the memory of all ranks, as far as its arguments tell; likewise. The same on all ranks.
   bool may_go_by_shared_memory(const Request& request) const noexcept;
   // Whether a call may try to lend ordinary memory, as far as is known before it begins. Not the same on all ranks.
-  bool may_lend_private(const Request& request) const noexcept {
-    return lends_private_ && Lending::serves(request.call.kind);
-  }
+  bool may_lend_private(Collective kind) const noexcept { return lends_private_ && Lending::serves(kind); }
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
