@@ -78,8 +78,10 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     Operation::Channel& channel = operation.channel_[size_t(i)];
     channel.share_first = shares.first(uint32_t(i));
     channel.share_count = shares.size(uint32_t(i));
-    channel.tiles = channel.share_count <= tile_max ? 1 : (channel.share_count + tile_max - 1) / tile_max;
-    channel.tile_elements = tile_max;
+    channel.tile_elements = even_tile_elements(channel.share_count, divided, work.element_bytes, tile_max);
+    channel.tiles = channel.share_count <= tile_max
+                        ? 1
+                        : (channel.share_count + channel.tile_elements - 1) / channel.tile_elements;
     begin_channel(operation, i);
     Run<false>(operation.work_, channel).begin_tile(0);
   }

@@ -52,6 +52,15 @@ constexpr size_t tile_elements_max(uint32_t n, uint32_t message_chunks_max, size
   return per_chunk * n;
 }
 
+// Elements of every tile but the last, which may have less, where `count` elements take tiles of at most tile_max (as above):
+// alike, so that no message is much shorter than the ones before it, whose memory it then finds.
+constexpr size_t even_tile_elements(size_t count, uint32_t n, size_t element_bytes, size_t tile_max) {
+  if (count <= tile_max) return tile_max;
+  const size_t tiles = (count + tile_max - 1) / tile_max;
+  const Chunks chunks((count + tiles - 1) / tiles, n, element_bytes);
+  return std::min(chunks.per_chunk() * n, tile_max);
+}
+
 // Blocks of sizes of their own in a caller's buffer: block i is sizes[i] elements from element firsts[i] on. Where the
 // caller has but one of them, that one's first is 0.
 struct BlockLayout {
@@ -79,11 +88,12 @@ struct BlockPart {
 };
 
 // What a tile of a channel takes of a block of `size` elements, where every channel has one of `shares` even parts of
-// every block, and every tile tile_elements of each (the last ones less, or nothing).
-constexpr BlockPart tile_of_block(size_t size, uint32_t share, uint32_t shares, size_t tile, size_t tile_elements,
+// every block, and every tile tile_max of each part at most (the last ones less, or nothing).
+constexpr BlockPart tile_of_block(size_t size, uint32_t share, uint32_t shares, size_t tile, size_t tile_max,
                                   size_t element_bytes) {
   const Chunks parts(size, shares, element_bytes);
-  const size_t of_share = parts.size(share), begin = std::min(of_share, tile * tile_elements);
+  const size_t of_share = parts.size(share), tile_elements = even_tile_elements(of_share, 1, element_bytes, tile_max);
+  const size_t begin = std::min(of_share, tile * tile_elements);
   return {parts.first(share) + begin, std::min(tile_elements, of_share - begin)};
 }
 

@@ -174,8 +174,10 @@ class Clocks {
 
 Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max) {
   TUTTI_ASSERT(!plans.empty() && size_t(costs.n) == plans.size());
-  const uint64_t tile_bytes = std::max<uint64_t>(
-      1, tile_elements_max(plans[0].shape.output, plans[0].message_chunks_max, 1, message_bytes_max));
+  const uint32_t chunks = plans[0].shape.output;
+  const uint64_t tile_bytes_max =
+      std::max<uint64_t>(1, tile_elements_max(chunks, plans[0].message_chunks_max, 1, message_bytes_max));
+  const uint64_t tile_bytes = even_tile_elements(bytes, chunks, 1, tile_bytes_max);
   const uint64_t tiles = std::max<uint64_t>(1, (bytes + tile_bytes - 1) / tile_bytes);
   const uint64_t simulated = std::min(tiles, tiles_simulated_max);
   const uint64_t calls = simulated < tiles ? 1 : calls_simulated;

@@ -28,8 +28,9 @@ struct Tiles {
 Tiles tiles_of(const Shape& shape, const ForecastOptions& options) {
   Tiles tiles{};
   const uint32_t chunks = std::max(1u, shape.output);
-  tiles.tile_bytes = std::max<uint64_t>(
-      1, tile_elements_max(chunks, std::max(1u, shape.message), 1, options.message_bytes_max));
+  const uint64_t tile_bytes_max =
+      std::max<uint64_t>(1, tile_elements_max(chunks, std::max(1u, shape.message), 1, options.message_bytes_max));
+  tiles.tile_bytes = even_tile_elements(options.bytes, chunks, 1, tile_bytes_max);
   tiles.all = std::max<uint64_t>(1, (options.bytes + tiles.tile_bytes - 1) / tiles.tile_bytes);
   tiles.simulated = std::min(tiles.all, std::max<uint64_t>(2, options.tiles_max));
   // What follows a call that goes on at one pace is known.

@@ -173,15 +173,15 @@ TEST(VForms, OfPairsSayTheSizeOfABlockInEveryMessage) {
 TEST(VForms, TakeEveryElementOnceInTilesAndChannels) {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{1000}})
     for (const uint32_t shares : {1u, 2u, 3u, 7u})
-      for (const size_t tile_elements : {size_t{1}, size_t{16}, size_t{999}}) {
+      for (const size_t tile_max : {size_t{1}, size_t{16}, size_t{999}}) {
         std::vector<int> taken(size, 0);
         for (uint32_t share = 0; share < shares; ++share)
-          for (size_t tile = 0; tile * tile_elements <= size; ++tile) {
-            const BlockPart part = tile_of_block(size, share, shares, tile, tile_elements, 4);
-            EXPECT_LE(part.size, tile_elements);
+          for (size_t tile = 0; tile * tile_max < size; ++tile) {
+            const BlockPart part = tile_of_block(size, share, shares, tile, tile_max, 4);
+            EXPECT_LE(part.size, tile_max);
             for (size_t i = part.first; i < part.first + part.size; ++i) ++taken.at(i);
           }
-        EXPECT_EQ(taken, std::vector<int>(size, 1)) << size << " in " << shares << " of " << tile_elements;
+        EXPECT_EQ(taken, std::vector<int>(size, 1)) << size << " in " << shares << " of " << tile_max;
       }
 }
 

@@ -94,6 +94,51 @@ TEST_F(ShmTradeTest, WhoHasReadAMessageWritesItsNextOneThere) {
   EXPECT_EQ(places.size(), 2u) << "one place each way is all that such an exchange touches";
 }
 
+// As blocks of sizes of their own, or calls of several sizes by turns.
+TEST_F(ShmTradeTest, AMessageLiesWhereOneOfItsSizeWasRead) {
+  constexpr size_t bytes[] = {message_max, message_max / 4};
+  std::set<size_t> places[2];
+  for (int call = 0; call < 20; ++call) {
+    for (const int rank : {0, 1})
+      for (const int i : {0, 1}) places[i].insert(send(rank, std::byte(call), bytes[i]));
+    for (const int rank : {0, 1})
+      for (const int i : {0, 1}) receive(rank, std::byte(call), bytes[i]);
+  }
+  EXPECT_EQ(places[0].size(), 2u);
+  EXPECT_EQ(places[1].size(), 2u);
+  for (const size_t place : places[0]) EXPECT_EQ(places[1].count(place), 0u);
+}
+
+TEST_F(ShmTradeTest, WhereMessagesGrowOnBothSidesTheyFindPlacesAgain) {
+  size_t read[2] = {};
+  for (const size_t bytes : {message_max / 8, message_max / 2, message_max, message_max / 8, message_max}) {
+    for (int call = 0; call < 4; ++call) {
+      const size_t sent[2] = {send(0, std::byte(call), bytes), send(1, std::byte(call), bytes)};
+      for (const int rank : {0, 1}) {
+        EXPECT_TRUE(call < 2 || sent[rank] == read[rank]) << bytes << " bytes, call " << call;
+        read[rank] = receive(rank, std::byte(call), bytes);
+      }
+    }
+  }
+}
+
+// What exceeds the place's near part would be slower to write than all of it elsewhere. Now and then one is tried.
+TEST_F(ShmTradeTest, LongMessagesStayOutOfPlacesThatShortOnesFilled) {
+  constexpr size_t bytes[] = {message_max, message_max / 4};
+  std::set<size_t> short_ones;  // places that one was read from
+  int in_short_ones = 0;
+  constexpr int calls = 320;
+  for (int call = 0; call < calls; ++call) {
+    const size_t sent = send(0, std::byte(call), bytes[0]);
+    send(1, std::byte(call), bytes[1]);
+    if (short_ones.erase(sent) > 0) ++in_short_ones;
+    receive(1, std::byte(call), bytes[0]);
+    short_ones.insert(receive(0, std::byte(call), bytes[1]));
+  }
+  EXPECT_GT(in_short_ones, 0);
+  EXPECT_LE(in_short_ones, calls / 32 + 1);
+}
+
 // The second half of an all_reduce: the result of what is being read goes out before it is let go.
 TEST_F(ShmTradeTest, ACallOfTwoMessagesTouchesFourPlaces) {
   std::set<size_t> places;

@@ -174,7 +174,9 @@ std::byte* ShmEndpoint::reserve_viewed(size_t bytes) noexcept {
 
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
-  if (reserved_ == ShmBulk::npos && trade_.owns_any()) reserved_ = bulk_bytes_ + trade_.take();
+  if (reserved_ == ShmBulk::npos && trade_.owns_any()) {
+    if (const uint32_t number = trade_.take(bytes); number != ShmTrade::none) reserved_ = bulk_bytes_ + number;
+  }
   if (reserved_is_traded()) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
   while (reserved_ == ShmBulk::npos) {
     bulk_.give_back(consumed(), sent_);
@@ -275,7 +277,7 @@ Status ShmEndpoint::release() noexcept {
 
 [[gnu::noinline]] Status ShmEndpoint::release_as_it_lies() noexcept {
   const AtRelease what = std::exchange(at_release_, AtRelease::nothing);
-  if (what == AtRelease::takes_place) trade_.give(traded_);
+  if (what == AtRelease::takes_place) trade_.give(traded_, in_line().bytes);
   else if (release_borrowed() != Status::done) return Status::failed;
   return count_as_received();
 }
