@@ -113,12 +113,11 @@ class Communicator {
   }
   // The place of calls like this one among those made lately; run() fills it where the call is small.
   Repeat& repeat_of(const Call& call) noexcept {
-    const uint64_t mixed = uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count;
-    return repeats_[mixed % repeats_.size()];
+    return repeats_[number_of_repeat(uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count, repeats_.size())];
   }
   // Likewise of large ones: a program has few of those, but may have many small ones beside them.
   Repeat& large_repeat_of(const Call& call) noexcept {
-    return large_repeats_[(uint64_t(call.kind) + uint64_t(call.type) + call.count) % large_repeats_.size()];
+    return large_repeats_[number_of_repeat(uint64_t(call.kind) + uint64_t(call.type) + call.count, large_repeats_.size())];
   }
   // Runs the call that `repeat` holds, which is not large, on other buffers, which it allows.
   Code run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;
@@ -366,8 +365,8 @@ class Communicator {
   // far from each other, 1 to 4 MiB: 0.77 to 0.89 of the time; near 0.94 to 1. Of 16 MiB, 1.1: memory is what limits.)
   size_t turns_bytes_max_ = size_t{8} << 20;
   Operation operation_;               // of run()
-  std::array<Repeat, 8> repeats_;
-  std::array<Repeat, 4> large_repeats_;
+  std::array<Repeat, 16> repeats_;
+  std::array<Repeat, 8> large_repeats_;
 
   std::vector<std::unique_ptr<Window>> windows_;
 

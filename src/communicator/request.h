@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -144,5 +145,11 @@ struct Repeat {
     return false;
   }
 };
+
+// Which of so many places, a power of two, keeps a call that is known by `key`: of its count in the end, whose low bits tell
+// little, as programs like multiples of powers of two.
+constexpr size_t number_of_repeat(uint64_t key, size_t places) noexcept {
+  return size_t(key * 0x9E3779B97F4A7C15u >> (64 - std::bit_width(places - 1)));
+}
 
 }  // namespace tutti

@@ -81,6 +81,10 @@ const Measured measured[] = {
      [](tuttiComm_t comm, int, float* in, float* out) { tuttiAllReduce(in, out, 2, tuttiFloat32, tuttiSum, comm, nullptr); }},
     {"all_reduce of 8 B in place", 650,
      [](tuttiComm_t comm, int, float* in, float*) { tuttiAllReduce(in, in, 2, tuttiFloat32, tuttiSum, comm, nullptr); }},
+    {"all_reduces of 32, 64, 128 and 256 B", 4400,
+     [](tuttiComm_t comm, int, float* in, float* out) {
+       for (const size_t count : {8, 16, 32, 64}) tuttiAllReduce(in, out, count, tuttiFloat32, tuttiSum, comm, nullptr);
+     }},
     {"broadcast of 8 B to this rank", 535,
      [](tuttiComm_t comm, int, float* in, float* out) { tuttiBroadcast(in, out, 2, tuttiFloat32, 1, comm, nullptr); }},
     {"all_gather of 8 B", 875,
@@ -132,7 +136,7 @@ TEST(Instructions, OfASmallCallStayWithinTheirBound) {
   test::run_processes(2, options, [](int rank, tuttiComm_t comm) {
     constexpr int warm = 100, calls = 10, counts = 4;
     for (const Measured& one : measured) {
-      float in[2] = {1, 2}, out[2] = {};
+      float in[64] = {1, 2}, out[64] = {};
       const auto call = [&] { one.call(comm, rank, in, out); };
       for (int i = 0; i < warm; ++i) call();
       if (rank == 1) {

@@ -94,8 +94,24 @@ TEST_F(ShmTradeTest, WhoHasReadAMessageWritesItsNextOneThere) {
   EXPECT_EQ(places.size(), 2u) << "one place each way is all that such an exchange touches";
 }
 
-// As blocks of sizes of their own, or calls of several sizes by turns.
-TEST_F(ShmTradeTest, AMessageLiesWhereOneOfItsSizeWasRead) {
+// As calls of several sizes by turns.
+TEST_F(ShmTradeTest, MessagesOfEachLengthHavePlacesOfTheirOwn) {
+  constexpr size_t bytes[] = {message_max, 2048, message_max / 2, 4096};
+  std::set<size_t> places[std::size(bytes)], all;
+  for (int call = 0; call < 20; ++call)
+    for (size_t i = 0; i < std::size(bytes); ++i) {
+      for (const int rank : {0, 1}) places[i].insert(send(rank, std::byte(call), bytes[i]));
+      for (const int rank : {0, 1}) receive(rank, std::byte(call), bytes[i]);
+    }
+  for (const std::set<size_t>& of_one : places) {
+    EXPECT_EQ(of_one.size(), 2u) << "one each way";
+    all.insert(of_one.begin(), of_one.end());
+  }
+  EXPECT_EQ(all.size(), 2 * std::size(bytes));
+}
+
+// As a call of blocks of sizes of their own.
+TEST_F(ShmTradeTest, AMessageLiesWhereOneOfItsLengthWasRead) {
   constexpr size_t bytes[] = {message_max, message_max / 4};
   std::set<size_t> places[2];
   for (int call = 0; call < 20; ++call) {
@@ -107,6 +123,17 @@ TEST_F(ShmTradeTest, AMessageLiesWhereOneOfItsSizeWasRead) {
   EXPECT_EQ(places[0].size(), 2u);
   EXPECT_EQ(places[1].size(), 2u);
   for (const size_t place : places[0]) EXPECT_EQ(places[1].count(place), 0u);
+}
+
+// Of more lengths than there are places, long ones may meet in one; none is left to the ring for good.
+TEST_F(ShmTradeTest, MoreLengthsThanPlacesShareThem) {
+  std::set<size_t> places;
+  for (int call = 0; call < 40; ++call)
+    for (size_t bytes = 1024; bytes <= message_max; bytes += 1024) {
+      for (const int rank : {0, 1}) places.insert(send(rank, std::byte(call), bytes));
+      for (const int rank : {0, 1}) receive(rank, std::byte(call), bytes);
+    }
+  EXPECT_LE(places.size(), 2 * shm_traded_places + 20) << "and hardly any message goes by the ring";
 }
 
 TEST_F(ShmTradeTest, WhereMessagesGrowOnBothSidesTheyFindPlacesAgain) {

@@ -191,7 +191,8 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
   uint64_t at = ShmBulk::npos;
   if (bytes > shm_inline_bytes_max) {
     at = std::exchange(reserved_, ShmBulk::npos);
-    if (at < bulk_bytes_) bulk_.take(at, bytes, sent_ + 1, writes_.gap(bytes));
+    by_ring_ = at < bulk_bytes_;
+    if (by_ring_) bulk_.take(at, bytes, sent_ + 1, writes_.gap(bytes));
     std::memcpy(line.payload, &at, sizeof at);
   }
   publish(line, bytes, signature);

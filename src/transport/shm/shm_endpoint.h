@@ -120,7 +120,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Store slot_store(size_t bytes) const noexcept override {
     return reserved_is_traded() ? Store::cached : writes_.store(bytes);
   }
-  bool learns_from_next() noexcept override { return !trade_.owns_any() && writes_.learns_from_next(); }
+  bool learns_from_next() noexcept override { return (by_ring_ || !trade_.owns_any()) && writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
@@ -213,6 +213,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmTrade trade_;
   ShmWrites writes_;
   size_t reserved_ = ShmBulk::npos;      // where in bulk, or beyond it a place that changes hands
+  bool by_ring_ = false;                 // where the last message was put that was not inline
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one
   const std::byte* borrowed_ = nullptr;  // where the next message lies, if it was lent
