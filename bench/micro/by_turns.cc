@@ -1,0 +1,116 @@
+// by-turns: what all_reduces of several sizes take one after the other, as in a program, beside the sum of what each takes when
+// it alone is called again and again, as in a benchmark. Prints µs, medians of nine runs of 200, and how many times the sum.
+// Usage, of a launcher's ranks, one core each: tutti-run -n 2 by-turns [BYTES,BYTES,... ...]
+//
+// For the same of an MPI: mpicxx -DBY_TURNS_OF_MPI -O2 -std=c++20 -I include by_turns.cc -o by-turns-mpi; mpirun -n 2 ./by-turns-mpi
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#ifdef BY_TURNS_OF_MPI
+#include <mpi.h>
+#else
+#include "tutti/tutti.h"
+#endif
+
+namespace {
+
+#ifdef BY_TURNS_OF_MPI
+class Ranks {
+ public:
+  Ranks() {
+    MPI_Init(nullptr, nullptr);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  }
+  ~Ranks() { MPI_Finalize(); }
+  int rank() const { return rank_; }
+  void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
+  void all_reduce(const float* input, float* output, size_t count) {
+    MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+
+ private:
+  int rank_ = 0;
+};
+#else
+class Ranks {
+ public:
+  Ranks() {
+    check(tuttiCommInitEnv(&comm_, nullptr));
+    check(tuttiCommUserRank(comm_, &rank_));
+  }
+  ~Ranks() { tuttiCommDestroy(comm_); }
+  int rank() const { return rank_; }
+  void barrier() { check(tuttiBarrier(comm_, nullptr)); }
+  void all_reduce(const float* input, float* output, size_t count) {
+    check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
+  }
+
+ private:
+  void check(tuttiResult_t result) const {
+    if (result == tuttiSuccess) return;
+    std::fprintf(stderr, "by-turns: %s\n", tuttiGetLastError(comm_));
+    std::exit(1);
+  }
+  tuttiComm_t comm_ = nullptr;
+  int rank_ = 0;
+};
+#endif
+
+// µs of one `call`.
+template <class Call>
+double median_us(Ranks& ranks, Call call) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int runs = 9, calls = 200;
+  for (int i = 0; i < 50; ++i) call();
+  std::vector<double> times;
+  for (int run = 0; run < runs; ++run) {
+    ranks.barrier();
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / calls);
+  }
+  std::sort(times.begin(), times.end());
+  return times[runs / 2];
+}
+
+struct Buffers {
+  explicit Buffers(size_t bytes) : input(bytes / sizeof(float), 1.0f), output(input.size()) {}
+  std::vector<float> input, output;
+};
+
+// Each size has buffers of its own.
+void measure(Ranks& ranks, const std::string& sizes) {
+  std::vector<Buffers> buffers;
+  std::istringstream words(sizes);
+  for (std::string word; std::getline(words, word, ',');) buffers.emplace_back(std::strtoul(word.c_str(), nullptr, 10));
+  const auto call = [&](Buffers& of) { ranks.all_reduce(of.input.data(), of.output.data(), of.input.size()); };
+  double sum = 0;
+  for (Buffers& of : buffers) sum += median_us(ranks, [&] { call(of); });
+  const double by_turns = median_us(ranks, [&] {
+    for (Buffers& of : buffers) call(of);
+  });
+  if (ranks.rank() == 0) std::printf("%-32s %9.2f %9.2f %6.2f\n", sizes.c_str(), sum, by_turns, by_turns / sum);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::vector<std::string> all(argv + 1, argv + argc);
+  if (all.empty())
+    all = {"64,128,256,512", "1024,2048,4096,8192", "8,4096,65536", "8192,262144", "16384,65536,262144,1048576", "100000,200000,300000"};
+  Ranks ranks;
+  cpu_set_t core;
+  CPU_ZERO(&core);
+  CPU_SET(ranks.rank(), &core);
+  ::sched_setaffinity(0, sizeof core, &core);
+  if (ranks.rank() == 0) std::printf("%-32s %9s %9s %6s\n", "bytes of each all_reduce", "alone, µs", "by turns", "ratio");
+  for (const std::string& sizes : all) measure(ranks, sizes);
+  return 0;
+}
