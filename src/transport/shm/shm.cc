@@ -340,8 +340,9 @@ class Builder {
     layout_.members = members_max;
     const size_t fifos = members_max * (members_max - 1) * layout_.channels;
     const auto too_much = [&] { return fifos * layout_.large_bytes() > shm_host_bytes_max; };
+    if (too_much()) layout_.traded_places = std::min(layout_.traded_places, 2u);
     if (too_much()) layout_.slots = shm_slots_min;
-    while (too_much() && layout_.traded_places > 1) layout_.traded_places /= 2;
+    if (too_much()) layout_.traded_places = std::min(layout_.traded_places, 1u);
     layout_.lines = members_max > few_members_max ? few_lines : many_lines;
     while (too_much() && layout_.slot_bytes / 2 >= slot_bytes_floor)
       layout_.slot_bytes = layout_.slot_bytes / 2 / shm_slot_bytes_min * shm_slot_bytes_min;

@@ -32,8 +32,8 @@ struct ShmOptions {
 inline constexpr int shm_slots_min = 3, shm_slots_max = 64;
 inline constexpr size_t shm_slot_bytes_min = 4096;
 inline constexpr size_t shm_slot_bytes_max = size_t{1} << 29;
-// Shared memory of all ranks of one host together, if every FIFO is used. Where many ranks share a host, FIFOs get three
-// slots and one place that changes hands, and then smaller ones (down to 16 KiB), to keep to it. Outboxes are small beside
+// Shared memory of all ranks of one host together, if every FIFO is used. Where many ranks share a host, FIFOs get fewer
+// places that change hands and three slots, and then smaller ones (down to 16 KiB), to keep to it. Outboxes are small beside
 // them, and not counted. Memory that no message has touched costs nothing.
 inline constexpr size_t shm_host_bytes_max = size_t{1} << 30;
 

@@ -174,9 +174,8 @@ std::byte* ShmEndpoint::reserve_viewed(size_t bytes) noexcept {
 
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
-  if (reserved_ == ShmBulk::npos && trade_.owns_any()) {
+  if (reserved_ == ShmBulk::npos)
     if (const uint32_t number = trade_.take(bytes); number != ShmTrade::none) reserved_ = bulk_bytes_ + number;
-  }
   if (reserved_is_traded()) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
   while (reserved_ == ShmBulk::npos) {
     bulk_.give_back(consumed(), sent_);
