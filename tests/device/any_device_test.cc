@@ -195,7 +195,12 @@ TEST(AnyDeviceProcesses, EndACallThatAStreamHasNotComeTo) {
 
 class AnyDevice : public ::testing::TestWithParam<bool> {
  protected:
-  void TearDown() override { expect_usable(3, GetParam()); }
+  void SetUp() override {
+    if (find_platform().platform == nullptr) GTEST_SKIP() << "no device: TUTTI_DEVICE=simulated makes some";
+  }
+  void TearDown() override {
+    if (find_platform().platform != nullptr) expect_usable(3, GetParam());
+  }
 };
 
 // Sums that are right only where each call comes after the one before on its own stream.
