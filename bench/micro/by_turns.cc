@@ -2,7 +2,7 @@
 // it alone is called again and again, as in a benchmark. Prints µs, medians of nine runs of 200, and how many times the sum.
 // Usage, of a launcher's ranks, one core each: tutti-run -n 2 by-turns [BYTES,BYTES,... ...]
 //
-// For the same of an MPI: mpicxx -DBY_TURNS_OF_MPI -O2 -std=c++20 -I include by_turns.cc -o by-turns-mpi; mpirun -n 2 ./by-turns-mpi
+// For the same of an MPI: mpicxx -DBY_TURNS_OF_MPI -O2 -std=c++20 by_turns.cc -o by-turns-mpi; mpirun -n 2 ./by-turns-mpi
 #include <sched.h>
 
 #include <algorithm>
@@ -85,11 +85,24 @@ struct Buffers {
   std::vector<float> input, output;
 };
 
-// Each size has buffers of its own.
-void measure(Ranks& ranks, const std::string& sizes) {
+// Of each size, which are separated by commas.
+std::vector<Buffers> buffers_of(const std::string& sizes) {
   std::vector<Buffers> buffers;
   std::istringstream words(sizes);
-  for (std::string word; std::getline(words, word, ',');) buffers.emplace_back(std::strtoul(word.c_str(), nullptr, 10));
+  for (std::string word; std::getline(words, word, ',');) {
+    char* end = nullptr;
+    const size_t bytes = std::strtoul(word.c_str(), &end, 10);
+    if (*end != '\0' || bytes == 0 || bytes % sizeof(float) != 0 || bytes > size_t{1} << 30) {
+      std::fprintf(stderr, "by-turns: \"%s\" is no number of bytes of floats, up to 1 GiB\n", word.c_str());
+      std::exit(2);
+    }
+    buffers.emplace_back(bytes);
+  }
+  return buffers;
+}
+
+void measure(Ranks& ranks, const std::string& sizes) {
+  std::vector<Buffers> buffers = buffers_of(sizes);
   const auto call = [&](Buffers& of) { ranks.all_reduce(of.input.data(), of.output.data(), of.input.size()); };
   double sum = 0;
   for (Buffers& of : buffers) sum += median_us(ranks, [&] { call(of); });

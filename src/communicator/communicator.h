@@ -113,7 +113,8 @@ class Communicator {
   }
   // The place of calls like this one among those made lately; run() fills it where the call is small.
   Repeat& repeat_of(const Call& call) noexcept {
-    return repeats_[number_of_repeat(uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count, repeats_.size())];
+    const uint64_t key = uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count;
+    return repeats_[number_of_repeat(key, repeats_.size())];
   }
   // Likewise of large ones: a program has few of those, but may have many small ones beside them.
   Repeat& large_repeat_of(const Call& call) noexcept {

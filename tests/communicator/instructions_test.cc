@@ -73,7 +73,7 @@ double count_instructions(int calls, const Call& call) {
 
 struct Measured {
   const char* what;
-  double most;  // instructions: an eighth above what gcc 12 -O2 makes of it for x86-64 with AVX-512
+  double most;  // instructions: up to an eighth above what gcc 12 -O2 makes of it for x86-64 with AVX-512
   void (*call)(tuttiComm_t comm, int rank, float* in, float* out);
 };
 const Measured measured[] = {
