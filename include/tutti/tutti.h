@@ -282,9 +282,10 @@ TUTTI_API tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* newcomm, con
 /* All ranks but the excludeRanksCount that excludeRanksList names, in their order. Only those that stay call it, all with
  * the same list. comm may have failed, for instance because an excluded rank died: then this is how the others go on;
  * comm itself stays failed and is to be destroyed. With TUTTI_SHRINK_AGREE there is no list (NULL, 0): all ranks that live
- * call, and agree on who that is, also where some die meanwhile. Errors: InvalidArgument (a rank outside 0..nranks-1,
- * twice, or the caller's own; a rank that is known to have died is not in the list; a list with TUTTI_SHRINK_AGREE),
- * Timeout (with TUTTI_SHRINK_AGREE, a rank that lives did not call, or one died after all had agreed that it lives; names it). */
+ * call, agree on who that is, also where some die meanwhile, and return alike: all with the new communicator or all without.
+ * Errors: InvalidArgument (a rank outside 0..nranks-1, twice, or the caller's own; a rank that is known to have died is not
+ * in the list; a list with TUTTI_SHRINK_AGREE), RemoteError (without TUTTI_SHRINK_AGREE, a rank died that should have
+ * joined), Timeout (with TUTTI_SHRINK_AGREE, a rank that lives did not call; names it). */
 TUTTI_API tuttiResult_t tuttiCommShrink(tuttiComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                         tuttiComm_t* newcomm, const tuttiConfig_t* config, int shrinkFlags);
 

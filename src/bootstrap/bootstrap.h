@@ -29,7 +29,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 8;
+inline constexpr uint32_t protocol_version = 9;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -103,6 +103,9 @@ constexpr TimeNs silence_within(TimeNs timeout_ns, TimeNs silence_ns) {
   return std::min(silence_ns, std::max(ns_per_s, timeout_ns / 2));
 }
 
+// Looked at now and then while ranks meet: why somebody who is awaited will not come, or "".
+using GivesUp = std::function<std::string()>;
+
 // Most bytes that one rank gives to one all_gather.
 inline constexpr size_t gather_bytes_max = size_t{8} << 20;
 
@@ -110,9 +113,10 @@ class Bootstrap {
  public:
   // Joins and returns when all have. Throws Error: invalid_usage (a rank twice, different sizes, another version: both
   // are shown; another job's id), timeout (names the ranks that did not come), remote_error (a rank died or failed
-  // while joining), system_error. An error of one rank is told to all that have come.
+  // while joining), system_error. An error of one rank is told to all that have come; what gives_up says is one, a
+  // remote_error.
   static std::unique_ptr<Bootstrap> join(const JobId& id, int rank, int size, const BootstrapOptions& options,
-                                         const Log& log);
+                                         const Log& log, const GivesUp& gives_up = {});
   virtual ~Bootstrap() = default;
 
   virtual int rank() const noexcept = 0;
@@ -142,6 +146,8 @@ class Bootstrap {
 
   // Null while healthy. Once not null, it never changes.
   const Verdict* verdict() const noexcept { return verdict_cell().load(std::memory_order_acquire); }
+  // Whether `rank` has died, was given up or has left, as far as this rank knows.
+  virtual bool has_gone(int rank) const noexcept = 0;
   // Where verdict() lies, for who looks often. Stored with release.
   virtual const std::atomic<const Verdict*>& verdict_cell() const noexcept = 0;
   // Makes `verdict` this communicator's end, unless it has one. Where several ranks find something at once, or some have

@@ -406,6 +406,11 @@ void Control::finish_meeting(FrameType last_word, const Bytes& payload) {
   meeting_.close();
 }
 
+bool Control::has_gone(int rank) const noexcept {
+  const Lock lock(mutex_);
+  return !liveness_.lives(rank);
+}
+
 void Control::fail(Verdict verdict) noexcept {
   try {
     Lock lock(mutex_);

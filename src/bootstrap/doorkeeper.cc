@@ -96,10 +96,11 @@ void Doorkeeper::accept_waiting(TimeNs now) {
     int error = 0;
     Fd fd = accept_connection(listener_, &error);
     if (!fd.valid()) {
-      if (error == EAGAIN || error == EWOULDBLOCK) return;
-      accept_error_ = error;
+      const bool is_new = error != accept_error_;
+      accept_error_ = error == EAGAIN || error == EWOULDBLOCK ? 0 : error;
+      if (accept_error_ == 0) return;
       paused_until_ns_ = now + accept_pause_ns;
-      log_.warn(descriptor_error("cannot accept a control connection", error).what());
+      if (is_new) log_.warn(descriptor_error("cannot accept a control connection", error).what());
       return;
     }
     accept_error_ = 0;

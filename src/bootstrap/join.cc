@@ -25,6 +25,8 @@ constexpr int size_max = 65536;
 constexpr TimeNs hopeless_ns = 2 * ns_per_s;
 // The meeting place watches each rank's deadline and names who is missing; the rank waits a little longer to hear it.
 constexpr TimeNs grace_ns = 2 * ns_per_s;
+// So often a rank that waits looks whether it should give up.
+constexpr TimeNs look_interval_ns = 50 * ns_per_ms;
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -34,9 +36,9 @@ std::string host_name() {
 
 class Joiner {
  public:
-  Joiner(const JobId& id, int rank, int size, const BootstrapOptions& options, const Log& log)
-      : id_(id), options_(options), log_(log), system_(options.system), deadline_(now_ns(options.system) + options.timeout_ns),
-        secret_{id.key, 0, options.protocol_version} {
+  Joiner(const JobId& id, int rank, int size, const BootstrapOptions& options, const Log& log, const GivesUp& gives_up)
+      : id_(id), options_(options), log_(log), gives_up_(gives_up), system_(options.system),
+        deadline_(now_ns(options.system) + options.timeout_ns), secret_{id.key, 0, options.protocol_version} {
     me_.rank = rank;
     me_.size = size;
     ::randombytes_buf(&me_.identity, sizeof me_.identity);
@@ -73,7 +75,7 @@ class Joiner {
       meeting.queue(make_frame(FrameType::report, encode(Report{me_, left_ns})));
       Frame frame;
       FramedSocket::Received received = FramedSocket::Received::closed;
-      if (meeting.flush_until(deadline_, system_)) received = meeting.receive_until(frame, deadline_ + grace_ns, system_);
+      if (meeting.flush_until(deadline_, system_)) received = await_answer(meeting, frame);
       if (received == FramedSocket::Received::again)
         throw Error(Code::timeout, fmt::format("not all of {} ranks joined {}, and the meeting place at {} does not "
                                                "say which are missing",
@@ -88,6 +90,23 @@ class Joiner {
         throw Error(Code::remote_error,
                     fmt::format("the meeting place at {} closed before all ranks had joined", place_));
       sleep_until(system_, now_ns(system_) + 50 * ns_per_ms);
+    }
+  }
+
+  std::string reason_to_give_up() const { return gives_up_ ? gives_up_() : ""; }
+
+  // Who gives up tells the meeting place, and hears of it as all others do.
+  FramedSocket::Received await_answer(FramedSocket& meeting, Frame& frame) const {
+    const TimeNs end = deadline_ + grace_ns;
+    for (bool looks = bool(gives_up_);;) {
+      const TimeNs until = looks ? std::min(end, now_ns(system_) + look_interval_ns) : end;
+      const FramedSocket::Received received = meeting.receive_until(frame, until, system_);
+      if (received != FramedSocket::Received::again || until == end) return received;
+      const std::string why = reason_to_give_up();
+      if (why.empty()) continue;
+      looks = false;
+      meeting.queue(make_frame(FrameType::failure, encode(Failure{Code::remote_error, me_.rank, why})));
+      if (!meeting.flush()) return FramedSocket::Received::closed;
     }
   }
 
@@ -108,6 +127,8 @@ class Joiner {
     dialling.system = system_;
     // At agreed ports rank 0 may come later than the others; an id's place was open before the id was given out.
     dialling.hopeless_ns = id_.port_count > 1 ? -1 : hopeless_ns;
+    std::string why;
+    dialling.stop = [&] { return !(why = reason_to_give_up()).empty(); };
     DialResult result = dial(addresses, secret_, hello(Purpose::join), dialling);
     place_ = result.address;
     switch (result.kind) {
@@ -122,6 +143,7 @@ class Joiner {
                     "the meeting place has closed, or its process has ended: " + result.detail);
       case DialResult::Kind::system:
         throw descriptor_error("cannot make a socket to join", result.error_number);
+      case DialResult::Kind::stopped: throw Error(Code::remote_error, why);
       default:
         throw Error(Code::timeout, fmt::format("rank {} found no meeting place {}: {}", me_.rank,
                                                within(options_.timeout_ns), result.detail));
@@ -139,10 +161,12 @@ class Joiner {
       dialling.system = system_;
       // It listened before it reported: where it does no more, it has given up, and the meeting place will say why.
       dialling.hopeless_ns = hopeless_ns;
-      dialling.stop = [&] { return control.verdict() != nullptr; };
+      std::string why;
+      dialling.stop = [&] { return control.verdict() != nullptr || !(why = reason_to_give_up()).empty(); };
       DialResult result = dial(member.addresses, Secret{secret_.key, member.identity, secret_.version},
                                hello(Purpose::tree), dialling);
       if (const Verdict* verdict = control.verdict()) throw Error(verdict->code, verdict->sentence);
+      if (result.kind == DialResult::Kind::stopped) throw Error(Code::remote_error, why);
       if (result.kind == DialResult::Kind::system)
         throw descriptor_error(me_.describe() + " cannot make a socket", result.error_number);
       if (result.kind != DialResult::Kind::connected)
@@ -159,6 +183,7 @@ class Joiner {
   const JobId& id_;
   const BootstrapOptions& options_;
   const Log& log_;
+  const GivesUp& gives_up_;
   System* const system_;
   const TimeNs deadline_;
   const Secret secret_;  // of the meeting place
@@ -205,6 +230,7 @@ class Joined final : public Bootstrap {
     return fds;
   }
 
+  bool has_gone(int rank) const noexcept override { return control_->has_gone(rank); }
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return control_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
@@ -248,7 +274,7 @@ class Joined final : public Bootstrap {
 }  // namespace
 
 std::unique_ptr<Bootstrap> Bootstrap::join(const JobId& id, int rank, int size, const BootstrapOptions& options,
-                                           const Log& log) {
+                                           const Log& log, const GivesUp& gives_up) {
   if (size < 1 || size > size_max || rank < 0 || rank >= size)
     throw Error(Code::invalid_argument,
                 fmt::format("rank {} of {} ranks: a job has 1 to {} ranks, numbered from 0", rank, size, size_max));
@@ -256,7 +282,7 @@ std::unique_ptr<Bootstrap> Bootstrap::join(const JobId& id, int rank, int size, 
   if (options.timeout_ns <= 0 || options.silence_ns <= 0)
     throw Error(Code::invalid_argument, "timeout and silence must be more than 0");
   if (::sodium_init() < 0) throw Error(Code::system_error, "libsodium cannot start: no source of randomness");
-  std::unique_ptr<Control> control = Joiner(id, rank, size, options, log).join();
+  std::unique_ptr<Control> control = Joiner(id, rank, size, options, log, gives_up).join();
   return std::make_unique<Joined>(rank, size, id, options, std::move(control));
 }
 

@@ -57,8 +57,9 @@ std::string boot_id();
 
 class Communicator {
  public:
-  // Joins; blocks until all ranks have. Throws Error.
-  static std::unique_ptr<Communicator> join(const JobId& id, int rank, int size, const CommunicatorOptions& options);
+  // Joins; blocks until all ranks have, or gives_up says why one will not. Throws Error.
+  static std::unique_ptr<Communicator> join(const JobId& id, int rank, int size, const CommunicatorOptions& options,
+                                            const GivesUp& gives_up = {});
   // Over links that are there already: nothing is discovered, measured or agreed on. Where ranks are simulated.
   struct Given {
     Links links;    // channels + 1, the last one point to point's
@@ -80,7 +81,8 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key, const CommunicatorOptions& options);
   // The ranks that are not excluded, in their order; only they call, with one list. This one may have failed.
   std::unique_ptr<Communicator> shrink(std::span<const int> excluded, const CommunicatorOptions& options);
-  // The ranks that live, in their order, who agree on who that is; only they call. This one may have failed.
+  // The ranks that live, in their order, who agree on who that is and that all of them have joined; only they call. This
+  // one may have failed.
   std::unique_ptr<Communicator> shrink_to_living(const CommunicatorOptions& options);
   // The ranks that live, who keep their numbers and agree on who that is, and newcomers for the others, who join by `id`.
   // One rank gives the id, others null. This one may have failed.
@@ -254,13 +256,16 @@ class Communicator {
  private:
   Communicator(std::unique_ptr<Bootstrap> bootstrap, const CommunicatorOptions& options, Log log);
   Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, const CommunicatorOptions& options);
-  // How the ranks that live go on: who they are, and the id of what they join.
+  // How the ranks that live go on: who they are, and the id of what they join, or none: they have joined.
   struct Regrouped {
     std::vector<int> members;
-    JobId id;
+    std::optional<JobId> id;
   };
-  Regrouped agree_on_living(Bytes wish, const CommunicatorOptions& options,
-                            const std::function<JobId(const Ballot&)>& make_id);
+  Regrouped agree_on_living(Bytes wish, TimeNs deadline,
+                            const std::function<std::optional<JobId>(const Ballot&)>& make_id);
+  // As `rank` of `size`, of which `members` are ranks of this one: it is given up where one of those has gone.
+  std::unique_ptr<Communicator> join_from(const std::vector<int>& members, const JobId& id, int rank, int size,
+                                          const CommunicatorOptions& options) const;
   void make_engine(PlannerOptions planner, bool point_to_point);
   void make_transports(const CommunicatorOptions& options, const Host& host);
   void measure_link_speeds(const std::vector<std::string>& networks);

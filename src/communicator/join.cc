@@ -87,7 +87,7 @@ std::string boot_id() {
 }
 
 std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int size,
-                                                 const CommunicatorOptions& options) {
+                                                 const CommunicatorOptions& options, const GivesUp& gives_up) {
   Log log(fmt::format("rank {} of {}", rank, size));
   for (const UnknownVariable& variable : unknown_environment())
     log.warn(fmt::format("environment variable {} is unknown to Tutti{}", variable.name,
@@ -97,7 +97,7 @@ std::unique_ptr<Communicator> Communicator::join(const JobId& id, int rank, int 
   bootstrap_options.interface_names = options.interface_names;
   bootstrap_options.timeout_ns = options.timeout_ms * ns_per_ms;
   bootstrap_options.silence_ns = silence_ns(options.timeout_ms);
-  std::unique_ptr<Bootstrap> bootstrap = Bootstrap::join(id, rank, size, bootstrap_options, log);
+  std::unique_ptr<Bootstrap> bootstrap = Bootstrap::join(id, rank, size, bootstrap_options, log, gives_up);
   std::unique_ptr<Communicator> made(new Communicator(std::move(bootstrap), options, std::move(log)));
   return made;
 }

@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "bootstrap/liveness.h"
 #include "bootstrap/wire.h"
 #include "communicator/communicator.h"
 
@@ -104,6 +105,12 @@ struct Colored {
   int key;
 };
 
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, const CommunicatorOptions& options) {
@@ -119,7 +126,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const Comm
   const std::vector<Bytes> ids = bootstrap_->all_gather(leads ? id_part(options) : Bytes());
   if (color < 0) return nullptr;
   const int rank = int(std::find(members.begin(), members.end(), rank_) - members.begin());
-  return join(id_of_part(ids[size_t(members[0])], bootstrap_->describe(members[0])), rank, int(members.size()), options);
+  return join_from(members, id_of_part(ids[size_t(members[0])], bootstrap_->describe(members[0])), rank,
+                   int(members.size()), options);
 }
 
 // The verdict's tree may be broken, so the survivor with the lowest number hands the id to each of the others over a
@@ -150,45 +158,78 @@ std::unique_ptr<Communicator> Communicator::shrink(std::span<const int> excluded
     for (size_t i = 0; i < links.size(); ++i)
       send_id(links[i].get(), id, deadline, bootstrap_->describe(wishes[i].peer));
   }
-  return join(decode(id), rank, int(members.size()), options);
+  return join_from(members, decode(id), rank, int(members.size()), options);
 }
 
 // What is agreed on: who lives and the id, or why there is none.
-Communicator::Regrouped Communicator::agree_on_living(Bytes wish, const CommunicatorOptions& options,
-                                                      const std::function<JobId(const Ballot&)>& make_id) {
+Communicator::Regrouped Communicator::agree_on_living(Bytes wish, TimeNs deadline,
+                                                      const std::function<std::optional<JobId>(const Ballot&)>& make_id) {
   const auto make = [&](const Ballot& ballot) {
     ByteWriter writer;
-    IdBytes id{};
     try {
-      encode(make_id(ballot), id);
+      IdBytes bytes{};
+      const std::optional<JobId> id = make_id(ballot);
+      if (id) encode(*id, bytes);
       writer.u32(uint32_t(Code::success));
-      writer.text({id.data(), id.size()});
+      writer.text({bytes.data(), id ? bytes.size() : 0});
     } catch (const Error& error) {
       writer.u32(uint32_t(error.code()));
-      writer.text(fmt::format("{}: {}", bootstrap_->describe(rank_), error.what()));
+      writer.text(error.what());
     }
     for (const int member : ballot.members) writer.u32(uint32_t(member));
     return writer.take();
   };
-  const Bytes agreed = bootstrap_->agree(++agreements_, std::move(wish), deadline_of(options), make);
+  const Bytes agreed = bootstrap_->agree(++agreements_, std::move(wish), deadline, make);
   ByteReader reader(agreed);
   const auto code = Code(reader.u32());
   const std::string text = reader.text();
   if (code != Code::success) throw Error(code, text);
   Regrouped regrouped;
   while (!reader.empty()) regrouped.members.push_back(int(reader.u32()));
-  regrouped.id = decode(std::span<const char, 128>(text.data(), 128));
+  if (!text.empty()) regrouped.id = decode(std::span<const char, 128>(text.data(), 128));
   if (std::ranges::find(regrouped.members, rank_) == regrouped.members.end())
     throw Error(Code::remote_error, fmt::format("the other ranks have given up {}", bootstrap_->describe(rank_)));
   return regrouped;
 }
 
 std::unique_ptr<Communicator> Communicator::shrink_to_living(const CommunicatorOptions& options) {
-  const Regrouped agreed = agree_on_living({}, options, [&](const Ballot&) {
-    return open_meeting_place(options.interface_names, deadline_of(options));
+  const auto new_place = [&](const Ballot&) -> std::optional<JobId> {
+    try {
+      return open_meeting_place(options.interface_names, deadline_of(options));
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("{}: {}", bootstrap_->describe(rank_), error.what()));
+    }
+  };
+  Regrouped agreed = agree_on_living({}, deadline_of(options), new_place);
+  for (;;) {
+    std::unique_ptr<Communicator> joined;
+    Bytes problem;
+    // Who could not join meets the others after they have waited for it.
+    const TimeNs deadline = deadline_of(options) + options.timeout_ms * ns_per_ms;
+    try {
+      const int rank = int(std::ranges::find(agreed.members, rank_) - agreed.members.begin());
+      joined = join_from(agreed.members, agreed.id.value(), rank, int(agreed.members.size()), options);
+    } catch (const Error& error) {
+      problem = tutti::to_bytes(Verdict{error.code(), rank_, error.what()});
+    }
+    // Where one dies meanwhile, some may have joined and others not: all agree on how they go on.
+    const std::vector<int> members = std::move(agreed.members);
+    agreed = agree_on_living(std::move(problem), deadline, [&](const Ballot& ballot) -> std::optional<JobId> {
+      if (ballot.members != members) return new_place(ballot);
+      if (ballot.wishes.empty()) return std::nullopt;
+      const Verdict first = verdict_from(ballot.wishes[0].bytes);
+      throw Error(first.code, first.sentence);
+    });
+    if (!agreed.id) return joined;
+  }
+}
+
+std::unique_ptr<Communicator> Communicator::join_from(const std::vector<int>& members, const JobId& id, int rank, int size,
+                                                      const CommunicatorOptions& options) const {
+  return join(id, rank, size, options, [&]() -> std::string {
+    const auto gone = std::ranges::find_if(members, [this](int member) { return bootstrap_->has_gone(member); });
+    return gone == members.end() ? "" : bootstrap_->describe(*gone) + " has gone, and will not join";
   });
-  const int rank = int(std::ranges::find(agreed.members, rank_) - agreed.members.begin());
-  return join(agreed.id, rank, int(agreed.members.size()), options);
 }
 
 std::unique_ptr<Communicator> Communicator::replace(const JobId* id, const CommunicatorOptions& options) {
@@ -198,7 +239,7 @@ std::unique_ptr<Communicator> Communicator::replace(const JobId* id, const Commu
     encode(*id, bytes);
     wish = to_bytes(bytes);
   }
-  const Regrouped agreed = agree_on_living(std::move(wish), options, [this](const Ballot& ballot) {
+  const Regrouped agreed = agree_on_living(std::move(wish), deadline_of(options), [this](const Ballot& ballot) {
     if (ballot.wishes.empty())
       throw Error(Code::invalid_usage, "no rank gives the id by which those who replace others join");
     if (ballot.wishes.size() > 1)
@@ -208,7 +249,7 @@ std::unique_ptr<Communicator> Communicator::replace(const JobId* id, const Commu
       throw Error(Code::invalid_usage, fmt::format("nobody is to be replaced: all {} ranks live", size_));
     return decode(std::span<const char, 128>(reinterpret_cast<const char*>(ballot.wishes[0].bytes.data()), 128));
   });
-  return join(agreed.id, rank_, size_, options);
+  return join_from(agreed.members, agreed.id.value(), rank_, size_, options);
 }
 
 std::unique_ptr<Communicator> Communicator::grow(int size, const JobId* id, const CommunicatorOptions& options) {
@@ -232,7 +273,7 @@ std::unique_ptr<Communicator> Communicator::grow(int size, const JobId* id, cons
     agreed = decode(std::span<const char, 128>(reinterpret_cast<const char*>(part.data()) + sizeof(int), 128));
   }
   if (!agreed) throw Error(Code::invalid_usage, "no rank gives the id by which the newcomers join");
-  return join(*agreed, rank_, size, options);
+  return join_from(all_ranks(size_), *agreed, rank_, size, options);
 }
 
 }  // namespace tutti

@@ -109,6 +109,41 @@ Fd stranger(uint16_t port) {
   return fd;
 }
 
+TEST(MeetingPlace, WhoGivesUpTellsAllWhoWaitAndWhoComesLater) {
+  const JobId id = open_place();
+  std::atomic<bool> gives_up{false};
+  const auto join_one = [&](int rank) {
+    Bootstrap::join(id, rank, 5, quick_options(), Log("test"), [&]() -> std::string {
+      return rank == 1 && gives_up ? "rank 4 has gone" : "";
+    });
+  };
+  const TimeNs start = now_ns();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    gives_up = true;
+  });
+  const auto outcomes = on_threads(4, [&](int rank) {
+    if (rank == 3)
+      while (!gives_up) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    join_one(rank);
+  });
+  later.join();
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.code, Code::remote_error) << outcome.sentence;
+    EXPECT_EQ(outcome.sentence, "rank 4 has gone");
+  }
+  EXPECT_LT(now_ns() - start, 10 * ns_per_s);  // far from the deadline
+}
+
+TEST(AgreedPlace, WhoGivesUpLooksForItNoLonger) {
+  const JobId id = agreed_meeting_place("127.0.0.1", 1, derive_key("nobody"));
+  const auto outcomes = on_threads(1, [&](int) {
+    Bootstrap::join(id, 1, 2, quick_options(), Log("test"), [] { return std::string("rank 0 has gone"); });
+  });
+  EXPECT_EQ(outcomes[0].code, Code::remote_error);
+  EXPECT_EQ(outcomes[0].sentence, "rank 0 has gone");
+}
+
 TEST(MeetingPlace, GarbageScansAndIdleConnectionsDoNoHarm) {
   const JobId id = open_place();
   const uint16_t port = id.addresses.front().port;

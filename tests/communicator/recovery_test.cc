@@ -1,6 +1,7 @@
 // Real processes that are killed while eight of them work: what survivors say, how soon they go on as fewer, and how soon
 // a newcomer has taken a dead rank's place. Prints what it measured.
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -24,6 +25,7 @@ constexpr int n = 8;
 // What the processes tell each other and the test.
 struct Board {
   std::atomic<int> at_work{0};
+  std::atomic<int> told{0};  // of the failure
   std::atomic<int> id_is_there{0};
   tuttiUniqueId id;
   struct Seen {
@@ -128,6 +130,88 @@ TEST(Recovery, SurvivorsOfEightGoOn) {
     });
     kill_and_wait(board, processes, victims);
     tell("killed", victims, slowest(board, victims));
+  }
+}
+
+// While the others shrink, which takes some milliseconds, at any of its moments.
+TEST(Recovery, WhoDiesWhileOthersShrinkIsNotWaitedFor) {
+  constexpr int moments = 16;
+  constexpr auto between_us = 1700;
+  TimeNs longest = 0;
+  for (int moment = 0; moment < moments; ++moment) {
+    const int first = 5, second = moment % 5;
+    const Shared board;
+    test::Processes processes(n, {}, [&](int rank, tuttiComm_t comm) {
+      work_until_told(board, rank, comm);
+      ++board->told;
+      tuttiComm_t rest = nullptr;
+      ASSERT_EQ(tuttiCommShrink(comm, nullptr, 0, &rest, nullptr, TUTTI_SHRINK_AGREE), tuttiSuccess)
+          << tuttiGetLastError(nullptr);
+      // It may have died after they had all joined.
+      int64_t sum = 0;
+      tuttiResult_t result = tuttiSuccess;
+      while ((result = call(rest, rank, sum)) == tuttiSuccess && sum != sum_without({first, second}))
+        EXPECT_EQ(sum, sum_without({first}));
+      if (result != tuttiSuccess) {
+        EXPECT_EQ(result, tuttiRemoteError);
+        tuttiComm_t last = nullptr;
+        ASSERT_EQ(tuttiCommShrink(rest, nullptr, 0, &last, nullptr, TUTTI_SHRINK_AGREE), tuttiSuccess)
+            << tuttiGetLastError(nullptr);
+        EXPECT_EQ(tuttiCommDestroy(rest), tuttiSuccess);
+        rest = last;
+        ASSERT_EQ(call(rest, rank, sum), tuttiSuccess);
+      }
+      board->seen[size_t(rank)].went_on_at = now_ns();
+      EXPECT_EQ(sum, sum_without({first, second}));
+      EXPECT_EQ(tuttiCommDestroy(rest), tuttiSuccess);
+    });
+    while (board->at_work.load() < n) ::usleep(1000);
+    ::kill(processes.pid(first), SIGKILL);
+    while (board->told.load() == 0) ::usleep(100);
+    ::usleep(useconds_t(moment * between_us));
+    ::kill(processes.pid(second), SIGKILL);
+    for (int rank = 0; rank < n; ++rank) {
+      const int status = processes.wait(rank);
+      if (rank != first && rank != second) {
+        EXPECT_EQ(status, 0) << "rank " << rank << ", moment " << moment;
+      }
+    }
+    longest = std::max(longest, slowest(board, {first, second}));
+  }
+  fmt::print("{} ranks, a second killed while they shrink: at most {:.1f} ms to the next right all_reduce\n", n,
+             double(longest) / 1e6);
+}
+
+// What one rank cannot do is every rank's error, and the communicator that they come from is as it was.
+TEST(Recovery, WhereOneCannotJoinAllAreToldAndMayShrinkAgain) {
+  const Shared board;
+  test::Processes processes(n, {}, [&](int rank, tuttiComm_t comm) {
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    config.timeout_ms = 2000;
+    tuttiComm_t twin = nullptr;
+    ASSERT_EQ(tuttiCommDup(comm, &twin, nullptr), tuttiSuccess) << tuttiGetLastError(nullptr);
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{0, limit.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, rank == 3 ? &none : &limit), 0);
+    tuttiComm_t all = nullptr;
+    const tuttiResult_t result = tuttiCommShrink(twin, nullptr, 0, &all, &config, TUTTI_SHRINK_AGREE);
+    EXPECT_TRUE(result == tuttiSystemError || result == tuttiTimeout) << result;
+    EXPECT_EQ(all, nullptr);
+    std::strncpy(board->seen[size_t(rank)].sentence, tuttiGetLastError(nullptr), sizeof Board::Seen::sentence - 1);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ASSERT_EQ(tuttiCommShrink(twin, nullptr, 0, &all, &config, TUTTI_SHRINK_AGREE), tuttiSuccess)
+        << tuttiGetLastError(nullptr);
+    int64_t sum = 0;
+    EXPECT_EQ(call(all, rank, sum), tuttiSuccess) << tuttiGetLastError(nullptr);
+    EXPECT_EQ(sum, sum_without({}));
+    EXPECT_EQ(tuttiCommDestroy(all), tuttiSuccess);
+    EXPECT_EQ(tuttiCommDestroy(twin), tuttiSuccess);
+  });
+  processes.expect_success();
+  for (int rank = 0; rank < n; ++rank) {
+    EXPECT_NE(std::string(board->seen[size_t(rank)].sentence).find("rank 3 "), std::string::npos);
+    EXPECT_STREQ(board->seen[size_t(rank)].sentence, board->seen[0].sentence) << "rank " << rank;
   }
 }
 
