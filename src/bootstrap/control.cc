@@ -428,6 +428,7 @@ void Control::leave() noexcept {
   try {
     const Lock lock(mutex_);
     liveness_.leave(now_ns(system_));
+    stop_relink();
     perform();
     kick();
   } catch (const std::exception& error) {

@@ -34,7 +34,7 @@ std::vector<int> Liveness::children_of(int rank, int size) {
 // --- What happens.
 
 void Liveness::link_opened(int peer, TimeNs now) {
-  const bool of_start = parent_of(peer) == rank_ || parent_of(rank_) == peer;
+  const bool of_start = is_of_start(peer);
   links_[peer] = Link{now, false, of_start};
   expected_.erase(peer);
   if (dialing_ == peer) dialing_ = -1;
@@ -48,8 +48,10 @@ void Liveness::link_opened(int peer, TimeNs now) {
   if (!gone.empty()) send(peer, gone_message(gone));
   else if (!of_start) send(peer, {std::byte(MessageType::alive)});
   if (!proposed_.empty() && verdict() == nullptr) send(peer, proposal_message(proposed_));
+  for (const auto& [rank, near] : idle_) send(peer, idle_message(rank, near));
   for (auto& [number, sent] : sent_votes_)
     if (sent.parent == peer) sent.parent = -1;
+  if (has_left(rank_) && !of_start) close(peer);  // it has heard why
   repair(now);
   advance();
 }
@@ -150,7 +152,17 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
     case MessageType::closing: {
       const auto link = links_.find(peer);
       if (link != links_.end()) link->second.closing = true;
-      return;
+      return tell_idle();
+    }
+    case MessageType::idle: {
+      const int rank = int(reader.u32());
+      std::vector<int> near;
+      while (!reader.empty()) near.push_back(int(reader.u32()));
+      const auto exists = [this](int one) { return one >= 0 && one < size_; };
+      if (!exists(rank) || !std::ranges::all_of(near, exists))
+        throw Error(Code::remote_error, "a liveness message tells of a rank that does not exist");
+      take_idle(rank, std::move(near), peer);
+      return close_finished_links();
     }
   }
   throw Error(Code::remote_error, "a liveness message has an unknown type");
@@ -189,6 +201,7 @@ void Liveness::fail(Verdict verdict, TimeNs now) {
 
 void Liveness::leave(TimeNs now) {
   const Gone self[] = {{rank_, Manner::left}};
+  dialing_ = -1;
   take_gone(self, -1, now);
 }
 
@@ -280,21 +293,63 @@ void Liveness::dial(int peer) {
 }
 
 // A rank that stays keeps its old links until its new ones are sure. One that leaves is kept by others until theirs are,
-// and may be the only one they have told of their own leave: it closes its last link, or all once everyone has left.
+// and may be the only one they have told of their own leave: it closes its last link, or all once everyone has left, or once
+// nobody who hangs together with it links to who stays.
 void Liveness::close_finished_links() {
+  tell_idle();
   const auto settled = [this](const auto& link) { return link.second.confirmed || !lives(link.first); };
-  const bool finished = has_left(rank_) ? links_.size() == 1 || lowest() == size_
+  const bool finished = has_left(rank_) ? links_.size() == 1 || lowest() == size_ || all_idle()
                                         : repaired() && std::ranges::all_of(links_, settled);
   if (!finished) return;
-  for (auto link = links_.begin(); link != links_.end();) {
-    if (!has_left(link->first)) {
-      ++link;
-      continue;
-    }
-    send(link->first, {std::byte(MessageType::closing)});
-    actions_.push_back({Action::Kind::close, link->first, {}});
-    link = links_.erase(link);
+  std::vector<int> left;
+  for (const auto& [peer, link] : links_)
+    if (has_left(peer)) left.push_back(peer);
+  for (const int peer : left) close(peer);
+}
+
+void Liveness::close(int peer) {
+  send(peer, {std::byte(MessageType::closing)});
+  actions_.push_back({Action::Kind::close, peer, {}});
+  links_.erase(peer);
+}
+
+// Where all links are of the start, they are a tree, and nobody needs to be told.
+void Liveness::tell_idle() {
+  if (!has_left(rank_)) return;
+  bool is_tree = true;
+  std::vector<int> near;
+  for (const auto& [peer, link] : links_) {
+    if (link.closing) continue;
+    if (lives(peer)) return;
+    is_tree = is_tree && is_of_start(peer);
+    near.push_back(peer);
   }
+  if (!is_tree || !idle_.empty()) take_idle(rank_, std::move(near), -1);
+}
+
+// Links of leavers only end: of two lists of one rank, the shorter one is the later one.
+void Liveness::take_idle(int rank, std::vector<int> near, int except) {
+  const auto [entry, is_new] = idle_.try_emplace(rank, near);
+  if (!is_new && near.size() >= entry->second.size()) return;
+  entry->second = std::move(near);
+  send_all(idle_message(rank, entry->second), except);
+}
+
+// All leavers that hang together with this one.
+bool Liveness::all_idle() const {
+  std::vector<int> reached = {rank_};
+  std::vector<bool> is_reached(size_t(size_), false);
+  is_reached[size_t(rank_)] = true;
+  for (size_t i = 0; i < reached.size(); ++i) {
+    const auto found = idle_.find(reached[i]);
+    if (found == idle_.end()) return false;
+    for (const int near : found->second)
+      if (!is_reached[size_t(near)]) {
+        is_reached[size_t(near)] = true;
+        reached.push_back(near);
+      }
+  }
+  return true;
 }
 
 // --- What all decide.

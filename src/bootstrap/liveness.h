@@ -22,7 +22,9 @@
 //  - A rank that left is never blamed. Links to ranks that left are closed once the repair here is done and the first
 //    message has come over each new link, since until then the old one may be the only way by which a leave is told; a
 //    leaver that waits for its links to close (a while) leaves no gap. Leavers keep the links among themselves while those
-//    who stay need any of them.
+//    who stay need any of them. Where these links are a tree, they end from its leaves on. A repair adds links to the tree:
+//    then leavers without a link to who stays tell each other so, and that they link to whom, and all of them that hang
+//    together end. (They take on no new ones, so that this holds for good.)
 //  - A parent-to-be that refuses the connection has vanished: its process has left, or died, and others may know which.
 //    So a death within the repair of a leave may go unnoticed here, if every neighbour of the dead rank has left too; an
 //    innocent rank is not blamed instead. A repaired link that ends before its first message is tried again.
@@ -53,7 +55,7 @@ Bytes to_bytes(const Verdict& verdict);
 Verdict verdict_from(std::span<const std::byte> bytes);
 
 class Liveness {
-  enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote };
+  enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote, idle };
 
  public:
   struct Action {
@@ -153,6 +155,11 @@ class Liveness {
   void repair(TimeNs now);
   void dial(int peer);
   void close_finished_links();
+  void close(int peer);
+  bool all_idle() const;
+  void tell_idle();
+  void take_idle(int rank, std::vector<int> near, int except);
+  bool is_of_start(int peer) const noexcept { return parent_of(peer) == rank_ || parent_of(rank_) == peer; }
   void ask_for_end(Bytes wish, int except, TimeNs now);
   void advance();
   void advance(uint32_t number, Decision& decision, std::span<const int> children, int parent);
@@ -165,6 +172,7 @@ class Liveness {
   void send_all(const Bytes& message, int except);
 
   static Bytes gone_message(std::span<const Gone> ranks);
+  static Bytes idle_message(int rank, std::span<const int> near);
   static Bytes decision_message(uint32_t number, const Decision& decision);
   static Bytes proposal_message(const Bytes& wish);
 
@@ -178,6 +186,7 @@ class Liveness {
   std::vector<bool> lives_;         // manner_ is lives
   int gone_count_ = 0;
   int dead_count_ = 0;              // of those, who did not leave
+  std::map<int, std::vector<int>> idle_;  // leavers that link to nobody who stays, and to which leavers they do
   std::vector<int> found_dead_;     // in the order in which this rank heard of them
   std::map<int, Link> links_;
   std::map<int, TimeNs> expected_;  // ranks that should link here since that time, because their parent has gone

@@ -44,6 +44,14 @@ Bytes Liveness::gone_message(std::span<const Gone> ranks) {
   return writer.take();
 }
 
+Bytes Liveness::idle_message(int rank, std::span<const int> near) {
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::idle));
+  writer.u32(uint32_t(rank));
+  for (const int other : near) writer.u32(uint32_t(other));
+  return writer.take();
+}
+
 Bytes Liveness::decision_message(uint32_t number, const Decision& decision) {
   ByteWriter writer;
   writer.u8(uint8_t(MessageType::decision));

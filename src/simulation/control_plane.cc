@@ -117,7 +117,7 @@ void ControlPlane::dial(int rank, int peer) {
 
 void ControlPlane::answer_dial(int rank, uint32_t number) {
   Rank& one = at(rank);
-  if (number != one.dial) return;
+  if (number != one.dial || one.liveness->has_left(rank)) return;
   const TimeNs now = around_.now();
   switch (around_.fate(one.dials)) {
     case Fate::ended: return one.liveness->link_refused(one.dials, now);

@@ -138,8 +138,8 @@ class Network {
         if (!answers && now_ - since > silence_ns) node.liveness.link_unreachable(peer, now_), act(rank);
         else if (!answers || random_() % 3 == 0) node.dials.insert({peer, since});
         else if (nodes_[size_t(peer)]->fate == Fate::dead) node.liveness.link_refused(peer, now_), act(rank);
-        else if (node.liveness.has_left(rank) && random_() % 2 == 0) give_up_dial(rank, peer);
-        else open(rank, peer);
+        else if (!node.liveness.has_left(rank)) open(rank, peer);
+        else if (random_() % 2 == 0) give_up_dial(rank, peer);
       }
     }
   }
@@ -391,6 +391,27 @@ TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
       EXPECT_TRUE(network.closed(rank)) << "rank " << rank << " of " << GetParam() << ", seed " << seed;
       EXPECT_EQ(network[rank].verdict(), nullptr)
           << "rank " << rank << " of " << GetParam() << ", seed " << seed << ": " << network[rank].verdict()->sentence;
+    }
+  }
+}
+
+// As at the end of most programs. Nobody stays longer than it takes to tell all.
+TEST_P(LivenessOf, AllWhoLeaveAtAboutTheSameTimeGoSoon) {
+  for (unsigned seed = 0; seed < 5 * seeds; ++seed) {
+    std::mt19937 random(seed);
+    Network network(GetParam(), seed);
+    std::vector<int> order;
+    for (int rank = 0; rank < network.size(); ++rank) order.push_back(rank);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const int rank : order) {
+      network.leave(rank);
+      network.close(rank);
+      if (random() % 2 == 0) network.run(step_ns);
+    }
+    network.run(silence_ns / 2);
+    for (int rank = 0; rank < network.size(); ++rank) {
+      EXPECT_TRUE(network.closed(rank)) << "rank " << rank << " of " << GetParam() << ", seed " << seed;
+      EXPECT_EQ(network[rank].verdict(), nullptr) << "rank " << rank << " of " << GetParam() << ", seed " << seed;
     }
   }
 }
