@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <utility>
 
 #include "base/error.h"
 #include "schedule/check.h"
@@ -22,6 +23,50 @@ struct Arrival {
   uint64_t bytes;
 };
 
+// Messages on their way, of all pairs of ranks: queues that share one pool, since most are empty most of the time.
+class Mail {
+ public:
+  explicit Mail(size_t ranks) : ranks_(ranks), queues_(ranks * ranks) {}
+
+  bool empty(uint32_t from, uint32_t to) const { return queue(from, to).first == none; }
+  void push(uint32_t from, uint32_t to, Arrival arrival) {
+    uint32_t place = free_;
+    if (place == none) {
+      place = uint32_t(pool_.size());
+      pool_.emplace_back();
+    } else {
+      free_ = pool_[place].next;
+    }
+    pool_[place] = {arrival, none};
+    Queue& queue = queues_[from * ranks_ + to];
+    (queue.first == none ? queue.first : pool_[queue.last].next) = place;
+    queue.last = place;
+  }
+  Arrival pop(uint32_t from, uint32_t to) {
+    Queue& queue = queues_[from * ranks_ + to];
+    const uint32_t place = queue.first;
+    queue.first = std::exchange(pool_[place].next, free_);
+    free_ = place;
+    return pool_[place].arrival;
+  }
+
+ private:
+  static constexpr uint32_t none = ~0u;
+  struct Queue {
+    uint32_t first = none, last = none;  // in the pool
+  };
+  struct Place {
+    Arrival arrival{};
+    uint32_t next = none;
+  };
+  const Queue& queue(uint32_t from, uint32_t to) const { return queues_[from * ranks_ + to]; }
+
+  const size_t ranks_;
+  std::vector<Queue> queues_;  // [from * ranks + to]
+  std::vector<Place> pool_;
+  uint32_t free_ = none;  // the first of a list
+};
+
 class Clocks {
  public:
   // `calls` calls of `bytes` bytes each, cut into `tiles` tiles.
@@ -29,11 +74,12 @@ class Clocks {
          uint64_t calls)
       : plans_(plans),
         costs_(costs),
-        bytes_(bytes),
-        tile_bytes_(tile_bytes),
+        chunks_(plans[0].shape.output),
         tiles_(tiles),
+        full_tile_(std::min(tile_bytes, bytes), chunks_, 1),
+        last_tile_(std::min(tile_bytes, bytes - (tiles - 1) * tile_bytes), chunks_, 1),
         ranks_(plans.size()),
-        fifo_of_(plans.size() * plans.size(), none),
+        mail_(plans.size()),
         done_ns_(tiles * calls) {}
 
   void run() {
@@ -59,6 +105,7 @@ class Clocks {
  private:
   struct Rank {
     uint64_t tile = 0;
+    uint64_t tile_of_call = 0;
     size_t step = 0;
     double clock_ns = 0;
     double reduced_bytes = 0;       // that it has read for reductions in this call
@@ -67,19 +114,9 @@ class Clocks {
   };
   static constexpr uint32_t none = ~0u;
 
-  std::deque<Arrival>& fifo(uint32_t from, uint32_t to) {
-    uint32_t& index = fifo_of_[from * ranks_.size() + to];
-    if (index == none) {
-      index = uint32_t(fifos_.size());
-      fifos_.emplace_back();
-    }
-    return fifos_[index];
-  }
-
-  uint64_t bytes_of(const Slice& slice, uint64_t tile) const {
-    const uint64_t count = std::min(tile_bytes_, bytes_ - tile % tiles_ * tile_bytes_);
-    const uint32_t chunks = plans_[0].shape.output;
-    return Chunks(count, chunks, 1).size(slice.first % chunks, slice.count);
+  uint64_t bytes_of(const Slice& slice, const Rank& rank) const {
+    const Chunks& tile = rank.tile_of_call + 1 == tiles_ ? last_tile_ : full_tile_;
+    return tile.size(slice.first < chunks_ ? slice.first : slice.first % chunks_, slice.count);
   }
 
   // One fold, or the end of a tile; false where a message is missing.
@@ -90,20 +127,22 @@ class Clocks {
       done_ns_[state.tile] = std::max(done_ns_[state.tile], state.clock_ns);
       ++state.tile;
       state.step = 0;
-      if (state.tile % tiles_ == 0) state.reduced_bytes = 0;
+      if (++state.tile_of_call == tiles_) {
+        state.tile_of_call = 0;
+        state.reduced_bytes = 0;
+      }
       return true;
     }
     const Fold& fold = plan.steps[state.step];
     for (uint32_t peer : plan.from(fold))
-      if (fifo(peer, rank).empty()) {
+      if (mail_.empty(peer, rank)) {
         state.waits_for = peer;
         return false;
       }
     const Slice& named = fold.dst.count > 0 ? fold.dst : fold.a;
-    uint64_t bytes = named.count > 0 ? bytes_of(named, state.tile) : 0;
+    uint64_t bytes = named.count > 0 ? bytes_of(named, state) : 0;
     for (uint32_t peer : plan.from(fold)) {
-      const Arrival arrival = fifo(peer, rank).front();
-      fifo(peer, rank).pop_front();
+      const Arrival arrival = mail_.pop(peer, rank);
       if (arrival.time_ns > state.clock_ns) {
         state.clock_ns = arrival.time_ns;
         worked_ns_ += costs_.switch_ns;
@@ -150,7 +189,7 @@ class Clocks {
     const double bytes_ns = is_there ? 0 : link.bytes_ns(bytes) + (fans_out ? link.fan_out_ns(bytes) : 0);
     state.clock_ns += link.message_ns + bytes_ns;
     worked_ns_ += link.message_ns + (bytes > 0 ? std::min(bytes_ns, double(bytes) * link.core_byte_ns) : 0);
-    fifo(rank, peer).push_back({state.clock_ns + link.latency_ns, bytes});
+    mail_.push(rank, peer, {state.clock_ns + link.latency_ns, bytes});
     ++messages_;
     sent_bytes_ += bytes;
     if (ranks_[peer].waits_for != rank) return;
@@ -160,10 +199,11 @@ class Clocks {
 
   std::span<const Plan> plans_;
   const CostModel& costs_;
-  uint64_t bytes_, tile_bytes_, tiles_;
+  const uint32_t chunks_;
+  const uint64_t tiles_;  // of a call
+  const Chunks full_tile_, last_tile_;
   std::vector<Rank> ranks_;
-  std::vector<uint32_t> fifo_of_;  // [from * n + to]
-  std::deque<std::deque<Arrival>> fifos_;
+  Mail mail_;
   std::vector<double> done_ns_;  // of each tile
   std::deque<uint32_t> ready_;
   uint64_t messages_ = 0, sent_bytes_ = 0;

@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -252,6 +253,46 @@ void allow_affinity(hwloc_topology_t topology) {
     hwloc_topology_allow(topology, set.get(), nullptr, HWLOC_ALLOW_FLAG_CUSTOM);
 }
 
+Topology discover() {
+  Topology topology = new_topology();
+  // Not asked: libpciaccess, which leaks some memory each time (the kernel's files name the same devices), and
+  // libraries that would start a driver or talk to a display inside the caller's process.
+  for (const char* component : {"pci", "opencl", "gl"})
+    hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
+  if (hwloc_topology_load(topology.get()) != 0)
+    throw system_error("cannot discover this machine (hwloc_topology_load)", errno);
+  return topology;
+}
+
+// What hwloc would find otherwise than before in this process: its settings, the network devices.
+std::string what_may_change() {
+  std::string all;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+    if (std::string_view(*entry).starts_with("HWLOC_")) all += fmt::format("{}\n", *entry);
+  return fmt::format("{}{}\n{}", all, fmt::join(network_interfaces(), " "), fmt::join(infiniband_devices(), " "));
+}
+
+// As hwloc finds it: once, since asking each PCI device takes ten milliseconds and more. The caller's own copy.
+Topology this_machine() {
+  // Also because libudev, which hwloc asks, draws the key of its tables anew for each thread that comes first, also while
+  // another thread uses them.
+  struct Found {
+    std::mutex mutex;
+    Topology topology;
+    std::string with;
+  };
+  static Found& found = *new Found;  // for threads that the process's end meets at work
+  const std::lock_guard lock(found.mutex);
+  if (std::string now = what_may_change(); found.topology == nullptr || now != found.with) {
+    found.topology = discover();
+    found.with = std::move(now);
+  }
+  hwloc_topology_t copy = nullptr;
+  if (hwloc_topology_dup(&copy, found.topology.get()) != 0)
+    throw system_error("cannot copy a topology (hwloc_topology_dup)", errno);
+  return Topology(copy);
+}
+
 void export_xml(hwloc_topology_t topology, std::string& xml) {
   char* buffer = nullptr;
   int bytes = 0;
@@ -269,19 +310,7 @@ const char* name(DeviceKind kind) noexcept {
 }
 
 Host discover_host(std::string* xml) {
-  const Topology topology = new_topology();
-  // Not asked: libpciaccess, which leaks some memory each time (the kernel's files name the same devices), and
-  // libraries that would start a driver or talk to a display inside the caller's process.
-  for (const char* component : {"pci", "opencl", "gl"})
-    hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
-  {
-    // One at a time in a process: libudev, which hwloc asks, draws the key of its tables anew for each thread that
-    // comes first, also while another thread uses them.
-    static std::mutex libudev;
-    const std::lock_guard lock(libudev);
-    if (hwloc_topology_load(topology.get()) != 0)
-      throw system_error("cannot discover this machine (hwloc_topology_load)", errno);
-  }
+  const Topology topology = this_machine();
   // With HWLOC_XMLFILE set, hwloc describes another machine than this one: then this one's kernel has nothing to add.
   if (hwloc_topology_is_thissystem(topology.get())) {
     allow_affinity(topology.get());
