@@ -32,12 +32,32 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
     throw Error(Code::invalid_usage, "a call that is prepared takes no stream: tuttiPreparedStart does");
 }
 
+// Whether a call is the next one of the group that the thread has kept: then it is noted, and that is all that it needs. False:
+// it must go the long way, where errors are told.
+[[gnu::always_inline]] inline bool note(CallingThread& thread, const Call& call, const void* send, void* recv,
+                                        tuttiComm_t comm, tuttiStream_t stream) noexcept {
+  if (thread.preparing || !thread.calls.empty() || comm == nullptr || stream != nullptr ||
+      (unsigned(call.type) | unsigned(call.op)) >= narrow || !comm->is_live())
+    return false;
+  Communicator& communicator = *comm->object;
+  if (communicator.has_left() || communicator.device_side() != nullptr) return false;
+  return thread.kept.note({&communicator, send, recv, call.count, call.kind, call.type, call.op, call.root});
+}
+[[gnu::noinline]] bool note_in_group(const Call& call, const void* send, void* recv, tuttiComm_t comm,
+                                     tuttiStream_t stream) noexcept {
+  CallingThread& thread = CallingThread::current();
+  return thread.group_depth > 0 && note(thread, call, send, recv, comm, stream);
+}
+
 // A small call that was made before.
 [[gnu::always_inline]] inline bool again(Collective kind, const void* send, void* recv, size_t count,
                                          tuttiDataType_t datatype, tuttiRedOp_t op, int root, tuttiComm_t comm,
                                          tuttiStream_t stream, tuttiResult_t& result) noexcept {
   Communicator* const communicator = again_on(comm, stream, datatype, op);
-  if (communicator == nullptr) return false;
+  if (communicator == nullptr) [[unlikely]] {
+    result = tuttiSuccess;
+    return note_in_group({kind, DataType(datatype), ReduceOp(op), uint32_t(root), count}, send, recv, comm, stream);
+  }
   const Call call{kind, DataType(datatype), ReduceOp(op), uint32_t(root), count};
   Repeat& repeat = communicator->repeat_of(call);
   if (repeat.allows(call, send, recv)) [[likely]] return run_again(*communicator, repeat, send, recv, result);
@@ -45,29 +65,16 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
   return run_large_again(*communicator, copy, send, recv, result);
 }
 
-// Whether a send or a receive is the next one of the group that the thread has kept: then it is noted, and that is all that
-// it needs. False: it must go the long way, where errors are told.
-[[gnu::always_inline]] inline bool note(CallingThread& thread, bool sending, const void* buffer, size_t count,
-                                        tuttiDataType_t datatype, int peer, tuttiComm_t comm, tuttiStream_t stream) noexcept {
-  if (thread.preparing || !thread.calls.empty() || comm == nullptr || stream != nullptr || unsigned(datatype) >= narrow ||
-      !comm->is_live())
-    return false;
-  Communicator& communicator = *comm->object;
-  if (communicator.has_left() || communicator.device_side() != nullptr) return false;
-  return thread.kept.note({&communicator, buffer, count, DataType(datatype), peer, sending});
-}
-
 // A send or a receive that was made before: of its group, or alone.
 [[gnu::always_inline]] inline bool point_to_point_again(bool sending, const void* input, void* output, size_t count,
                                                         tuttiDataType_t datatype, int peer, tuttiComm_t comm,
                                                         tuttiStream_t stream, tuttiResult_t& result) noexcept {
+  const uint32_t root = Communicator::root_of_point_to_point(sending, peer);
   CallingThread& thread = CallingThread::current();
-  if (thread.group_depth == 0) {
-    const int root = int(Communicator::root_of_point_to_point(sending, peer));
-    return again(Collective::send_recv, input, output, count, datatype, tuttiSum, root, comm, stream, result);
-  }
+  if (thread.group_depth == 0)
+    return again(Collective::send_recv, input, output, count, datatype, tuttiSum, int(root), comm, stream, result);
   result = tuttiSuccess;
-  return note(thread, sending, sending ? input : output, count, datatype, peer, comm, stream);
+  return note(thread, {Collective::send_recv, DataType(datatype), ReduceOp::sum, root, count}, input, output, comm, stream);
 }
 
 InPlace in_place_of(Part input, Part output) {
@@ -271,8 +278,11 @@ namespace {
 bool note_both(CallingThread& thread, const Sending& out, const Receiving& in, tuttiDataType_t datatype, tuttiComm_t comm,
                tuttiStream_t stream) noexcept {
   if (thread.group_depth != 0) return false;
-  if (note(thread, true, out.data, out.count, datatype, out.to, comm, stream) &&
-      note(thread, false, in.data, in.count, datatype, in.from, comm, stream) && thread.kept.has_noted_all()) {
+  const auto call = [&](bool sending, int peer, size_t count) {
+    return Call{Collective::send_recv, DataType(datatype), ReduceOp::sum, Communicator::root_of_point_to_point(sending, peer), count};
+  };
+  if (note(thread, call(true, out.to, out.count), out.data, nullptr, comm, stream) &&
+      note(thread, call(false, in.from, in.count), nullptr, in.data, comm, stream) && thread.kept.has_noted_all()) {
     const size_t bytes = element_bytes(DataType(datatype));
     const auto a = reinterpret_cast<uintptr_t>(out.data), b = reinterpret_cast<uintptr_t>(in.data);
     if (a - b >= in.count * bytes && b - a >= out.count * bytes) return true;

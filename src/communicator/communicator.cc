@@ -399,6 +399,24 @@ void Communicator::end_watching(const Operation& operation) noexcept {
   if (before != PeerLends::unknown) lending_.follow(watched_.way, before == PeerLends::yes);
 }
 
+bool Communicator::may_begin_beside(const Request& request) noexcept {
+  if (request.on_device || request.entry != nullptr || request.layout != nullptr || makes_its_input(request) ||
+      adds_exactly(request) || may_go_by_shared_memory(request) || may_lend_private(request.call.kind))
+    return false;
+  try {
+    const Plan& plan = plan_of(request);
+    return plan.sends_first && plan.shape.scratch == 0;
+  } catch (const std::exception&) {
+    return false;  // told of when its turn comes
+  }
+}
+
+Status Communicator::send_ahead(Operation& operation) noexcept {
+  const Status status = engine_->send_ahead(operation);
+  if (status == Status::failed) settle(operation);
+  return status;
+}
+
 Status Communicator::progress(Operation& operation) noexcept {
   Status status;
   if (&operation == by_peers_) [[unlikely]] {

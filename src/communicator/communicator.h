@@ -153,6 +153,11 @@ class Communicator {
     return true;
   }
   uint32_t scratch_epoch() const noexcept { return scratch_epoch_; }
+  // Whether a request needs nothing but its buffers and its peers, so that it may be begun while another one runs.
+  bool may_begin_beside(const Request& request) noexcept;
+  // As Engine's.
+  Status send_ahead(Operation& operation) noexcept;
+  bool has_sent(const Operation& operation) const noexcept { return engine_->has_sent(operation); }
   // --- Devices. Null where this process has none.
   DeviceSide* device_side() noexcept { return device_side_.get(); }
   // Whether a running operation may wait for a device, which wakes nobody when it is done.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -50,6 +51,40 @@ bool is_same_small(const Request& a, const Request& b) {
          is_small(a.call);
 }
 
+// Where the bytes of a collective's buffers lie. (Of a v-form it does not say; nothing goes on beside one.)
+class Buffers {
+ public:
+  explicit Buffers(const GroupCall& call) {
+    const Request& request = call.request;
+    const Communicator& communicator = *call.communicator;
+    const Meaning& kind = meaning(request.call.kind);
+    const bool is_root = int(request.call.root) == communicator.rank();
+    const size_t blocks = kind.blocks ? size_t(communicator.size()) : 1;
+    const auto extent = [&](const std::byte* begin, Part part, size_t before_last_vector) {
+      if (part == Part::none || begin == nullptr) return Extent{};
+      const size_t elements = request.call.count * (part == Part::all ? blocks : 1) + before_last_vector;
+      return Extent{begin, begin + elements * element_bytes(request.call)};
+    };
+    output_ = extent(request.output, request.in_place ? Part::all : kind.output_of(is_root), 0);
+    input_ = extent(request.input, request.in_place ? Part::all : kind.input_of(is_root),
+                    (request.terms.inputs - 1) * request.vector_stride);
+  }
+
+  bool may_be_used_beside(const Buffers& other) const {
+    return !output_.meets(other.output_) && !output_.meets(other.input_) && !input_.meets(other.output_);
+  }
+
+ private:
+  struct Extent {
+    const std::byte *begin = nullptr, *end = nullptr;
+    bool meets(const Extent& other) const { return std::less<>()(begin, other.end) && std::less<>()(other.begin, end); }
+  };
+  Extent input_, output_;
+};
+
+// Whose end says no more than that all have come to it. (That of a barrier is to say that what came before it is over.)
+bool goes_ahead(Collective kind) { return kind != Collective::send_recv && kind != Collective::barrier; }
+
 Outcome first_failure(std::span<Communicator* const> members) {
   for (const Communicator* member : members)
     if (const Verdict* verdict = member->failure()) return {verdict->code, verdict->sentence};
@@ -92,13 +127,16 @@ struct GroupJob {
 
 }  // namespace
 
-// A call may begin when the call before it in its lane is done: collectives of a communicator are one lane; so are its
-// sends to a peer, and its receives from a peer.
+// A call may run when the call before it in its lane is done: collectives of a communicator are one lane; so are its
+// sends to a peer, and its receives from a peer. It may send what it sends first when that call has sent all, and all calls
+// up to `after` are done.
 struct CallSet::Item {
   GroupCall call;
   int before = -1;  // index of that call, or -1
+  int after = -1;   // likewise; `before` where the call is none that may go ahead
   bool begun = false;
   bool done = false;
+  bool sent = false;     // all that it sends
   bool planned = false;  // begun in an earlier run
   uint32_t scratch_epoch = 0;
   Operation operation;
@@ -127,12 +165,15 @@ CallSet::CallSet(CallSet&&) noexcept = default;
 CallSet& CallSet::operator=(CallSet&&) noexcept = default;
 
 void CallSet::take(std::span<GroupCall> calls) {
+  ordered_ = ordered_ && items_.size() == calls.size();
   items_.resize(calls.size());
   members_.clear();
   for (size_t i = 0; i < calls.size(); ++i) {
     Item& item = items_[i];
     GroupCall& call = calls[i];
-    item.planned = item.planned && item.call.communicator == call.communicator && is_same_small(item.call.request, call.request);
+    const bool is_same = item.call.communicator == call.communicator && is_same_small(item.call.request, call.request);
+    ordered_ = ordered_ && is_same;
+    item.planned = item.planned && is_same;
     item.call = std::move(call);
     if (std::find(members_.begin(), members_.end(), item.call.communicator) == members_.end())
       members_.push_back(item.call.communicator);
@@ -153,6 +194,24 @@ void CallSet::find_lanes() {
         break;
       }
   }
+}
+
+// Those that may go ahead are found by their buffers: nothing that a call reads or writes is written by one that goes on
+// beside it. So many go at once that others' messages have room, and that their operations stay in a cache.
+void CallSet::find_order() noexcept {
+  constexpr size_t together_max = 16;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    Item& item = items_[i];
+    item.after = item.before;
+    const Request& request = item.call.request;
+    if (item.before < 0 || !goes_ahead(request.call.kind) || !item.call.communicator->may_begin_beside(request)) continue;
+    const Buffers mine(item.call);
+    int since = item.before;
+    for (size_t n = 1; n < together_max && since >= 0; ++n, since = items_[size_t(since)].before)
+      if (!mine.may_be_used_beside(Buffers(items_[size_t(since)].call))) break;
+    item.after = since;
+  }
+  ordered_ = true;
 }
 
 // The k-th send of a rank to itself meets its k-th receive from itself: both leave `calls`, and are a copy.
@@ -199,34 +258,55 @@ Status CallSet::look_once() noexcept {
     if (item.done) continue;
     if (item.before >= 0 && !items_[size_t(item.before)].done) {
       all_done = false;
+      if (look_ahead(item) == Status::failed) return Status::failed;
       continue;
     }
-    Communicator& communicator = *item.call.communicator;
     if (!item.begun) {
-      const Status may = communicator.may_begin(item.call.request);
-      if (may == Status::failed) return Status::failed;
-      if (may == Status::again) {
+      const Status begun = begin(item);
+      if (begun == Status::failed) return Status::failed;
+      if (begun == Status::again) {
         all_done = false;
         continue;
       }
-      if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
-        if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
-        item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
-                       !communicator.goes_by_peers(item.call.request) &&
-                       !communicator.may_go_by_shared_memory(item.call.request) &&
-                       !communicator.may_lend_private(item.call.request.call.kind);
-        item.scratch_epoch = communicator.scratch_epoch();
-      }
-      item.begun = true;
-      take_turns_ |= item.operation.work().takes_turns;
     }
-    const Status status = communicator.progress(item.operation);
+    const Status status = item.call.communicator->progress(item.operation);
     if (status == Status::failed) return Status::failed;
     item.done = status == Status::done;
     if (item.done) item.call.request.entry.reset();
     all_done = all_done && item.done;
   }
   return all_done ? Status::done : Status::again;
+}
+
+// again: what it comes after has not passed.
+Status CallSet::begin(Item& item) noexcept {
+  Communicator& communicator = *item.call.communicator;
+  const Status may = communicator.may_begin(item.call.request);
+  if (may != Status::done) return may;
+  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
+    if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
+    item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
+                   !communicator.goes_by_peers(item.call.request) &&
+                   !communicator.may_go_by_shared_memory(item.call.request) &&
+                   !communicator.may_lend_private(item.call.request.call.kind);
+    item.scratch_epoch = communicator.scratch_epoch();
+  }
+  item.begun = true;
+  take_turns_ |= item.operation.work().takes_turns;
+  return Status::done;
+}
+
+// Of a call whose turn has not come. Not failed: it has sent what it may by now.
+Status CallSet::look_ahead(Item& item) noexcept {
+  if (item.sent || item.after == item.before) return Status::again;
+  if (item.after >= 0 && !items_[size_t(item.after)].done) return Status::again;
+  Item& before = items_[size_t(item.before)];
+  before.sent = before.sent || (before.begun && before.call.communicator->has_sent(before.operation));
+  if (!before.sent) return Status::again;
+  if (!item.begun && begin(item) == Status::failed) return Status::failed;
+  const Status status = item.call.communicator->send_ahead(item.operation);
+  item.sent = status == Status::done;
+  return status;
 }
 
 // Changes when something has moved.
@@ -247,7 +327,8 @@ Outcome CallSet::run() {
     return first_failure(members_);
   }
   if (items_.empty()) return {};
-  for (Item& item : items_) item.begun = item.done = false;
+  if (!ordered_) find_order();
+  for (Item& item : items_) item.begun = item.done = item.sent = false;
   take_turns_ = false;
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};
@@ -288,7 +369,7 @@ void CallSet::expire() noexcept {
   for (const Item& item : items_) {
     if (item.done || item.timeout_ns() > passed) continue;
     const Item* running = &item;
-    while (!running->begun && running->before >= 0 && !items_[size_t(running->before)].done)
+    while (running->before >= 0 && !items_[size_t(running->before)].done)
       running = &items_[size_t(running->before)];
     if (running->begun) running->call.communicator->expire(running->operation, passed);
     else running->call.communicator->expire_before(running->call.request, passed);
@@ -335,11 +416,19 @@ void KeptGroup::know_calls() {
   for (size_t i = 0; i < set_.size(); ++i) {
     const GroupCall& call = set_.call(i);
     const Request& request = call.request;
-    if (request.call.kind != Collective::send_recv || !is_small(request.call) || request.call.type == DataType::opaque ||
-        request.terms != Terms{} || request.timeout_ns != 0)
+    if (!is_small(request.call) || request.call.type == DataType::opaque || request.terms != Terms{} ||
+        request.timeout_ns != 0 || request.layout != nullptr || request.made != nullptr)
       return known_.clear();
-    const void* const buffer = request.sending ? request.input : request.output;
-    known_.push_back({call.communicator, buffer, request.call.count, request.call.type, request.peer, request.sending});
+    const Call key = call.communicator->key_of(request);
+    KnownCall known{call.communicator, request.input, request.output, key.count, key.kind, key.type, key.op, key.root};
+    const Meaning& kind = meaning(key.kind);
+    if (request.in_place && kind.blocks) {
+      const bool is_root = int(key.root) == call.communicator->rank();
+      const size_t own = size_t(call.communicator->rank()) * key.count * element_bytes(key);
+      if (kind.input_of(is_root) == Part::own) known.send = request.input + own;
+      if (kind.output_of(is_root) == Part::own) known.recv = request.output + own;
+    }
+    known_.push_back(known);
   }
 }
 

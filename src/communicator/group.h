@@ -21,7 +21,9 @@ struct GroupCall {
 };
 
 // Calls of any number of communicators that run together on one thread until all are done, any number of times: sends
-// and receives in any order; collectives of one communicator in their order. Runs after the first plan nothing.
+// and receives in any order; collectives of one communicator in their order. But of small ones the next ones send before the
+// one before them has ended: what crosses between ranks is as if they came one after the other, and the way there and back is
+// waited for once. Runs after the first plan nothing.
 class CallSet {
  public:
   CallSet();
@@ -51,11 +53,15 @@ class CallSet {
   void take_self_sends(std::vector<GroupCall>& calls);
   Status look() noexcept;
   Status look_once() noexcept;
+  Status begin(Item& item) noexcept;
+  Status look_ahead(Item& item) noexcept;
+  void find_order() noexcept;
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
   void expire() noexcept;
   bool copy_own();
 
+  bool ordered_ = false;     // find_order() has been called for these items
   bool take_turns_ = false;  // some items do: one that says again may move on once others have moved
   std::vector<Item> items_;
   std::vector<SelfCopy> copies_;
@@ -64,28 +70,34 @@ class CallSet {
 
 // What a thread keeps for its next group. Most groups are few calls of one communicator, run by the calling thread, and
 // programs make the same ones again and again: these have their memory here, and small ones their plans. Of a group of small
-// sends and receives that is made once more nothing is even written down: its calls are compared, one after the other.
+// calls that is made once more nothing is even written down: its calls are compared, one after the other.
 class KeptGroup {
  public:
   bool suits(std::span<const GroupCall> calls) const noexcept;
   // Of calls that suit. Moves from them.
   Outcome run(std::span<GroupCall> calls);
 
-  // A send or a receive of the open group.
-  struct PointToPoint {
+  // A call of the open group, as its caller gives it. The root of a send or a receive is Communicator::root_of_point_to_point's.
+  struct KnownCall {
     Communicator* communicator;
-    const void* buffer;
+    const void *send, *recv;
     size_t count;
+    Collective kind;
     DataType type;
-    int peer;
-    bool sending;
+    ReduceOp op;
+    uint32_t root;
 
-    friend bool operator==(const PointToPoint&, const PointToPoint&) = default;
+    // Of a kept call, a null buffer is one that the rank has no part in, whatever a caller gives.
+    bool is(const KnownCall& call) const noexcept {
+      return communicator == call.communicator && count == call.count && kind == call.kind && type == call.type &&
+             op == call.op && root == call.root && (send == nullptr || send == call.send) &&
+             (recv == nullptr || recv == call.recv);
+    }
   };
   // Whether the next call of the open group, whose calls so far were these, is the one that is kept at its place. Then it is
   // noted.
-  bool note(const PointToPoint& call) noexcept {
-    if (noted_ == known_.size() || !(known_[noted_] == call) || life_.expired() || running_) return false;
+  bool note(const KnownCall& call) noexcept {
+    if (noted_ == known_.size() || !known_[noted_].is(call) || life_.expired() || running_) return false;
     ++noted_;
     return true;
   }
@@ -97,14 +109,14 @@ class KeptGroup {
   void forget_noted() noexcept { noted_ = 0; }
 
  private:
-  static constexpr size_t calls_max = 16;  // an Operation has some KiB
+  static constexpr size_t calls_max = 64;  // an Operation has some KiB
 
   Outcome run_set(Communicator& communicator);
   void know_calls();
 
   CallSet set_;
   std::weak_ptr<const void> life_;  // of the communicator
-  std::vector<PointToPoint> known_; // the set's calls, where all are small sends and receives; else empty
+  std::vector<KnownCall> known_;    // the set's calls, where all are small and of the usual kind; else empty
   size_t noted_ = 0;
   bool running_ = false;            // a caller's operator may call
 };

@@ -200,6 +200,19 @@ Status Engine::progress_channel(Operation& operation, Operation::Channel& channe
   return work.layout != nullptr ? Run<true>(work, channel).move() : Run<false>(work, channel).move();
 }
 
+Status Engine::send_ahead(Operation& operation) const noexcept {
+  Operation::Channel& channel = operation.channel_[0];
+  if (!operation.alone_ || !operation.work_.plan->sends_first || channel.tiles > 1) return Status::done;
+  return Run<false>(operation.work_, channel).move_sends();
+}
+
+bool Engine::has_sent(const Operation& operation) const noexcept {
+  const Operation::Channel& channel = operation.channel_[0];
+  const Plan& plan = *operation.work_.plan;
+  if (!operation.alone_ || !plan.sends_first || channel.tiles > 1) return false;
+  return channel.step >= plan.steps.size() || plan.steps[channel.step].n_from > 0;
+}
+
 uint64_t Engine::position(const Operation& operation) const noexcept {
   uint64_t sum = 0;
   for (int i = 0; i < operation.channels_; ++i) {

@@ -163,6 +163,12 @@ class Engine {
   // the endpoint, whose fault() says why.
   Status progress(Operation& operation) const noexcept;
 
+  // Of an operation that is to follow another one over the same endpoints: moves what it sends before it awaits anything,
+  // once the other one has_sent(). done: that is sent; or there is no such part, and it has to wait for its turn.
+  Status send_ahead(Operation& operation) const noexcept;
+  // Whether everything is sent, and only messages are awaited. Known of plans whose sends come first; false of others.
+  bool has_sent(const Operation& operation) const noexcept;
+
   // A number that is another one once something has moved, most likely.
   uint64_t position(const Operation& operation) const noexcept;
 

@@ -88,6 +88,15 @@ class Engine::Run {
     }
   }
 
+  // The first steps, which await nothing.
+  Status move_sends() noexcept {
+    for (; channel_.step < plan_.steps.size() && plan_.steps[channel_.step].n_from == 0; ++channel_.step, begin_step()) {
+      const Status status = move_step(plan_.steps[channel_.step]);
+      if (status != Status::done) return status;
+    }
+    return Status::done;
+  }
+
   // The two steps of an exchange that is one tile: as move() does them, with nothing to be sought.
   Status exchange() noexcept {
     if (channel_.step == 0) {

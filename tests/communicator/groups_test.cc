@@ -1,0 +1,223 @@
+// Groups of collectives: small ones go at once, and yet everything is as if they had come one after the other, also for who
+// calls them so. What calls must do is played by a model of all ranks' memory.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "communicator/ranks.h"
+#include "sanitizer.h"
+
+namespace tutti {
+namespace {
+
+enum class Kind : uint8_t { all_reduce, broadcast, reduce, all_gather, reduce_scatter, all_to_all, gather, scatter, barrier };
+constexpr int kinds = 9;
+
+// A call, whose buffers are parts of each rank's memory. Sizes are in elements.
+struct Call {
+  Kind kind{};
+  size_t count = 0;
+  size_t input = 0, output = 0;  // the first element; of the buffer of all blocks, where the other one is a block of it
+  bool in_place = false;
+  int root = 0;
+};
+
+using Memory = std::vector<int32_t>;
+
+bool has_blocks(Kind kind) {
+  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::all_to_all || kind == Kind::gather ||
+         kind == Kind::scatter;
+}
+
+// What one rank after the other would make of it, if all read before any writes.
+void play(const Call& call, std::vector<Memory>& all) {
+  const size_t n = all.size(), count = call.count;
+  const std::vector<Memory> before = all;
+  const auto input_of = [&](size_t rank, size_t i) { return before[rank][call.input + i]; };
+  const auto sum_of = [&](size_t i) {
+    uint32_t sum = 0;
+    for (size_t rank = 0; rank < n; ++rank) sum += uint32_t(input_of(rank, i));
+    return int32_t(sum);
+  };
+  // Where a rank's own block is its whole buffer.
+  const auto own = [&](size_t rank) { return call.in_place ? rank * count : 0; };
+  for (size_t rank = 0; rank < n; ++rank) {
+    Memory& memory = all[rank];
+    const bool is_root = int(rank) == call.root;
+    for (size_t i = 0; i < count; ++i) {
+      switch (call.kind) {
+        case Kind::all_reduce: memory[call.output + i] = sum_of(i); break;
+        case Kind::broadcast: memory[call.output + i] = input_of(size_t(call.root), i); break;
+        case Kind::reduce:
+          if (is_root) memory[call.output + i] = sum_of(i);
+          break;
+        case Kind::reduce_scatter: memory[call.output + own(rank) + i] = sum_of(rank * count + i); break;
+        case Kind::scatter: memory[call.output + i] = input_of(size_t(call.root), rank * count + i); break;
+        case Kind::barrier: break;
+        default:
+          if (call.kind == Kind::gather && !is_root) break;
+          for (size_t from = 0; from < n; ++from) {
+            const size_t there = call.kind == Kind::all_to_all ? rank * count : own(from);
+            memory[call.output + from * count + i] = input_of(from, there + i);
+          }
+      }
+    }
+  }
+}
+
+tuttiResult_t make(const Call& call, int rank, Memory& memory, tuttiComm_t comm) {
+  int32_t* const input = memory.data() + call.input;
+  int32_t* const output = memory.data() + call.output;
+  int32_t* const own_input = call.in_place ? input + size_t(rank) * call.count : input;
+  int32_t* const own_output = call.in_place ? output + size_t(rank) * call.count : output;
+  switch (call.kind) {
+    case Kind::all_reduce: return tuttiAllReduce(input, output, call.count, tuttiInt32, tuttiSum, comm, nullptr);
+    case Kind::broadcast: return tuttiBroadcast(input, output, call.count, tuttiInt32, call.root, comm, nullptr);
+    case Kind::reduce: return tuttiReduce(input, output, call.count, tuttiInt32, tuttiSum, call.root, comm, nullptr);
+    case Kind::all_gather: return tuttiAllGather(own_input, output, call.count, tuttiInt32, comm, nullptr);
+    case Kind::reduce_scatter: return tuttiReduceScatter(input, own_output, call.count, tuttiInt32, tuttiSum, comm, nullptr);
+    case Kind::all_to_all: return tuttiAlltoAll(input, output, call.count, tuttiInt32, comm, nullptr);
+    case Kind::gather: return tuttiGather(input, output, call.count, tuttiInt32, call.root, comm, nullptr);
+    case Kind::scatter: return tuttiScatter(input, output, call.count, tuttiInt32, call.root, comm, nullptr);
+    case Kind::barrier: return tuttiBarrier(comm, nullptr);
+  }
+  return tuttiInternalError;
+}
+
+// A group whose calls read what others of it write, as often as not.
+std::vector<Call> draw_group(std::mt19937& random, int n, size_t memory) {
+  const auto below = [&](size_t bound) { return size_t(random()) % bound; };
+  std::vector<Call> calls(1 + below(below(3) == 0 ? 40 : 6));
+  const size_t places = 12, place = memory / places;  // of which each buffer is one
+  for (Call& call : calls) {
+    call.kind = Kind(below(kinds));
+    const size_t counts[] = {0, 1, 2, 3, 17, 100, 256, 1000};
+    call.count = std::min(counts[below(std::size(counts))], place / size_t(has_blocks(call.kind) ? n : 1));
+    call.root = int(below(size_t(n)));
+    call.input = below(places) * place;
+    const bool may_be_in_place = call.kind != Kind::gather && call.kind != Kind::scatter;
+    call.in_place = may_be_in_place && below(3) == 0;
+    call.output = call.in_place ? call.input : (call.input + (1 + below(places - 1)) * place) % memory;
+  }
+  return calls;
+}
+
+struct Case {
+  int ranks;
+  const char* transport;
+};
+class Groups : public ::testing::TestWithParam<Case> {};
+
+// Ranks make a group, or the same calls alone, as it happens; the second and the third time it is a group made before.
+TEST_P(Groups, AreAsIfTheirCallsCameOneAfterTheOther) {
+  const int n = GetParam().ranks;
+  constexpr size_t memory = 12 * 1024;
+  const unsigned groups = test::sanitized ? 8 : 40;
+  test::RanksOptions options;
+  options.transport = GetParam().transport;
+  test::run_threads(n, options, [&](int rank, tuttiComm_t comm) {
+    std::mt19937 random{unsigned(n)}, own{unsigned(rank) + 1};
+    for (unsigned group = 0; group < groups; ++group) {
+      const std::vector<Call> calls = draw_group(random, n, memory);
+      std::vector<Memory> all(static_cast<size_t>(n), Memory(memory));
+      for (size_t i = 0; i < all.size(); ++i) std::iota(all[i].begin(), all[i].end(), int32_t(1000000 * (i + 1)));
+      Memory mine = all[size_t(rank)];
+      for (int time = 0; time < 3; ++time) {
+        for (const Call& call : calls) play(call, all);
+        const bool in_group = own() % 4 != 0;
+        if (in_group) {
+          ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+        }
+        for (const Call& call : calls) ASSERT_EQ(make(call, rank, mine, comm), tuttiSuccess) << tuttiGetLastError(comm);
+        if (in_group) {
+          ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+        }
+        const auto differs = std::ranges::mismatch(mine, all[size_t(rank)]);
+        ASSERT_EQ(differs.in1, mine.end())
+            << "rank " << rank << ", group " << group << " of " << calls.size() << " calls, time " << time << ", element "
+            << differs.in1 - mine.begin() << ": " << *differs.in1 << ", not " << *differs.in2;
+      }
+    }
+  });
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}", info.param.ranks, info.param.transport);
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, Groups,
+                         ::testing::Values(Case{1, "shm"}, Case{2, "shm"}, Case{3, "shm"}, Case{4, "shm"}, Case{5, "shm"},
+                                           Case{6, "shm"}, Case{7, "shm"}, Case{8, "shm"}, Case{2, "tcp"}, Case{3, "tcp"},
+                                           Case{5, "tcp"}),
+                         name_of);
+
+// The calls of a group are still told apart, one by one.
+TEST(GroupsOfUnlikeCalls, AreAMismatchThatNamesTheCalls) {
+  test::run_threads(3, {}, [](int rank, tuttiComm_t comm) {
+    int32_t in[8] = {}, out[4][8] = {};
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (size_t i = 0; i < 4; ++i)
+      ASSERT_EQ(tuttiAllReduce(in, out[i], rank == 1 && i == 2 ? 5 : 4, tuttiInt32, tuttiSum, comm, nullptr), tuttiSuccess);
+    EXPECT_EQ(tuttiGroupEnd(), tuttiMismatch);
+    const std::string sentence = tuttiGetLastError(comm);
+    EXPECT_NE(sentence.find("all_reduce(count 4"), std::string::npos) << sentence;
+    EXPECT_NE(sentence.find("all_reduce(count 5"), std::string::npos) << sentence;
+  });
+}
+
+// Of a group whose first call nobody else makes, that one is told of, and not one which has sent ahead, although its own time
+// is over.
+TEST(GroupsThatWait, NameTheCallWhoseTurnItIs) {
+  test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    int32_t in[8] = {}, out[4][8] = {};
+    tuttiResult_t result = tuttiSuccess;
+    if (rank == 0) {
+      tuttiOptions_t options = TUTTI_OPTIONS_INITIALIZER;
+      options.deadline_ms = 300;
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      for (size_t i = 0; i < 4; ++i)
+        ASSERT_EQ(tuttiAllReduceWith(in, out[i], i + 3, tuttiInt32, tuttiSum, comm, nullptr, i == 2 ? &options : nullptr),
+                  tuttiSuccess);
+      result = tuttiGroupEnd();
+      const std::string sentence = tuttiGetLastError(comm);
+      EXPECT_NE(sentence.find("all_reduce(count 3"), std::string::npos) << sentence;
+    } else {
+      while (result == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &result), tuttiSuccess);
+    }
+    EXPECT_EQ(result, tuttiTimeout);
+  });
+}
+
+// A sum that takes its time, on one rank.
+void add_slowly(const void* in, void* inout, size_t count, void* context) {
+  if (*static_cast<int*>(context) == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (size_t i = 0; i < count; ++i) static_cast<int32_t*>(inout)[i] += static_cast<const int32_t*>(in)[i];
+}
+
+// Also in a group, a barrier's end says that all have what came before it.
+TEST(GroupsWithABarrier, EndWhenAllHaveWhatComesBeforeIt) {
+  constexpr int n = 2;
+  std::array<std::atomic<int32_t>, n> results{};
+  test::run_threads(n, {}, [&](int rank, tuttiComm_t comm) {
+    tuttiRedOp_t slow_sum{};
+    ASSERT_EQ(tuttiRedOpCreate(&slow_sum, add_slowly, tuttiInt32, 1, &rank, comm), tuttiSuccess);
+    for (int time = 1; time <= 5; ++time) {
+      auto* const result = reinterpret_cast<int32_t*>(&results[size_t(rank)]);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(&time, result, 1, tuttiInt32, slow_sum, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+      for (const std::atomic<int32_t>& one : results) EXPECT_EQ(one.load(), n * time);
+      ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);  // before the next result
+    }
+    EXPECT_EQ(tuttiRedOpDestroy(slow_sum, comm), tuttiSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace tutti
