@@ -1,6 +1,8 @@
 // by-turns: what all_reduces of several sizes take one after the other, as in a program, beside the sum of what each takes when
-// it alone is called again and again, as in a benchmark. Prints µs, medians of nine runs of 200, and how many times the sum.
-// Usage, of a launcher's ranks, one core each: tutti-run -n 2 by-turns [BYTES,BYTES,... ...]
+// it alone is called again and again, as in a benchmark, and what they take at once: in a group (of an MPI: begun all, and then
+// waited for). Prints µs, medians of nine runs of 200, and how many times the sum.
+// Usage, of a launcher's ranks, on as many cores as there are: tutti-run -n 2 by-turns [BYTES,BYTES,... ...]
+// BYTES may be COUNTxBYTES, so many of that size.
 //
 // For the same of an MPI: mpicxx -DBY_TURNS_OF_MPI -O2 -std=c++20 by_turns.cc -o by-turns-mpi; mpirun -n 2 ./by-turns-mpi
 #include <sched.h>
@@ -11,6 +13,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #ifdef BY_TURNS_OF_MPI
@@ -34,8 +37,14 @@ class Ranks {
   void all_reduce(const float* input, float* output, size_t count) {
     MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   }
+  void begin_together() { requests_.clear(); }
+  void all_reduce_of_several(const float* input, float* output, size_t count) {
+    MPI_Iallreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests_.emplace_back());
+  }
+  void end_together() { MPI_Waitall(int(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE); }
 
  private:
+  std::vector<MPI_Request> requests_;
   int rank_ = 0;
 };
 #else
@@ -51,6 +60,9 @@ class Ranks {
   void all_reduce(const float* input, float* output, size_t count) {
     check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
   }
+  void begin_together() { check(tuttiGroupStart()); }
+  void all_reduce_of_several(const float* input, float* output, size_t count) { all_reduce(input, output, count); }
+  void end_together() { check(tuttiGroupEnd()); }
 
  private:
   void check(tuttiResult_t result) const {
@@ -91,12 +103,17 @@ std::vector<Buffers> buffers_of(const std::string& sizes) {
   std::istringstream words(sizes);
   for (std::string word; std::getline(words, word, ',');) {
     char* end = nullptr;
-    const size_t bytes = std::strtoul(word.c_str(), &end, 10);
-    if (*end != '\0' || bytes == 0 || bytes % sizeof(float) != 0 || bytes > size_t{1} << 30) {
-      std::fprintf(stderr, "by-turns: \"%s\" is no number of bytes of floats, up to 1 GiB\n", word.c_str());
+    size_t bytes = std::strtoul(word.c_str(), &end, 10), times = 1;
+    if (*end == 'x') {
+      times = bytes;
+      bytes = std::strtoul(end + 1, &end, 10);
+    }
+    if (*end != '\0' || bytes == 0 || bytes % sizeof(float) != 0 || bytes > size_t{1} << 30 || times == 0 || times > 1000) {
+      std::fprintf(stderr, "by-turns: \"%s\" is no number of bytes of floats, up to 1 GiB, nor up to 1000 times such\n",
+                   word.c_str());
       std::exit(2);
     }
-    buffers.emplace_back(bytes);
+    for (size_t i = 0; i < times; ++i) buffers.emplace_back(bytes);
   }
   return buffers;
 }
@@ -109,7 +126,13 @@ void measure(Ranks& ranks, const std::string& sizes) {
   const double by_turns = median_us(ranks, [&] {
     for (Buffers& of : buffers) call(of);
   });
-  if (ranks.rank() == 0) std::printf("%-32s %9.2f %9.2f %6.2f\n", sizes.c_str(), sum, by_turns, by_turns / sum);
+  const double at_once = median_us(ranks, [&] {
+    ranks.begin_together();
+    for (Buffers& of : buffers) ranks.all_reduce_of_several(of.input.data(), of.output.data(), of.input.size());
+    ranks.end_together();
+  });
+  if (ranks.rank() == 0)
+    std::printf("%-32s %9.2f %9.2f %6.2f %9.2f %6.2f\n", sizes.c_str(), sum, by_turns, by_turns / sum, at_once, at_once / sum);
 }
 
 }  // namespace
@@ -117,13 +140,15 @@ void measure(Ranks& ranks, const std::string& sizes) {
 int main(int argc, char** argv) {
   std::vector<std::string> all(argv + 1, argv + argc);
   if (all.empty())
-    all = {"64,128,256,512", "1024,2048,4096,8192", "8,4096,65536", "8192,262144", "16384,65536,262144,1048576", "100000,200000,300000"};
+    all = {"64,128,256,512", "1024,2048,4096,8192", "8,4096,65536", "8192,262144", "16384,65536,262144,1048576", "100000,200000,300000", "16x8",
+           "16x1024", "16x16384"};
   Ranks ranks;
   cpu_set_t core;
   CPU_ZERO(&core);
-  CPU_SET(ranks.rank(), &core);
+  CPU_SET(size_t(ranks.rank()) % std::thread::hardware_concurrency(), &core);
   ::sched_setaffinity(0, sizeof core, &core);
-  if (ranks.rank() == 0) std::printf("%-32s %9s %9s %6s\n", "bytes of each all_reduce", "alone, µs", "by turns", "ratio");
+  if (ranks.rank() == 0)
+    std::printf("%-32s %9s %9s %6s %9s %6s\n", "bytes of each all_reduce", "alone, µs", "by turns", "ratio", "at once", "ratio");
   for (const std::string& sizes : all) measure(ranks, sizes);
   return 0;
 }

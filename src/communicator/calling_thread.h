@@ -13,7 +13,7 @@ struct CallingThread {
   int group_depth = 0;
   bool preparing = false;             // the outermost group is a tuttiPrepareStart
   std::vector<GroupCall> calls;       // of the open group
-  KeptGroup kept;
+  KeptGroups kept;
   std::vector<GroupJoin> joins;       // communicators to be made by the group's end
   Code first_refusal = Code::success; // the first call of the group that was refused
   std::string sentence;               // of the last error

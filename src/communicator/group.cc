@@ -376,8 +376,8 @@ void CallSet::expire() noexcept {
   }
 }
 
-bool KeptGroup::suits(std::span<const GroupCall> calls) const noexcept {
-  if (running_ || calls.empty() || calls.size() > calls_max) return false;
+bool KeptGroup::suits(std::span<const GroupCall> calls) noexcept {
+  if (calls.empty() || calls.size() > calls_max) return false;
   return std::all_of(calls.begin(), calls.end(), [&](const GroupCall& call) {
     return call.communicator == calls[0].communicator && call.stream.is_none() && !call.request.on_device && !to_self(call);
   });
@@ -410,6 +410,29 @@ Outcome KeptGroup::run_set(Communicator& communicator) {
   return outcome;
 }
 
+bool KeptGroup::begins_with(const GroupCall& call) const noexcept {
+  return set_.size() > 0 && !life_.expired() && set_.call(0).communicator == call.communicator &&
+         is_same_small(set_.call(0).request, call.request);
+}
+
+KeptGroup* KeptGroups::place_for(std::span<const GroupCall> calls) {
+  while (groups_.size() < groups_max) groups_.push_back(std::make_unique<KeptGroup>());
+  for (const auto& group : groups_)
+    if (!group->running() && group->begins_with(calls[0])) return now_ = group.get();
+  for (size_t i = 0; i < groups_max; ++i) {
+    KeptGroup* const oldest = groups_[oldest_++ % groups_max].get();
+    if (!oldest->running()) return now_ = oldest;
+  }
+  return nullptr;
+}
+
+bool KeptGroups::note_in_other(const KeptGroup::KnownCall& call) noexcept {
+  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const auto& group) { return group->note(call); });
+  if (found == groups_.end()) return false;
+  now_ = found->get();
+  return true;
+}
+
 void KeptGroup::know_calls() {
   noted_ = 0;
   known_.reserve(set_.size());  // all of them are known, or none
@@ -437,8 +460,9 @@ void KeptGroup::write_down(std::vector<GroupCall>& calls) {
   noted_ = 0;
 }
 
-Outcome run_group(std::span<GroupCall> calls, KeptGroup& kept) {
-  if (kept.suits(calls)) return kept.run(calls);
+Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
+  KeptGroup* const place = KeptGroup::suits(calls) ? kept.place_for(calls) : nullptr;
+  if (place != nullptr) return place->run(calls);
   std::vector<std::pair<CallStream, std::shared_ptr<GroupJob>>> jobs;
   std::vector<std::pair<Communicator*, CallStream>> used;
   for (const GroupCall& call : calls) {

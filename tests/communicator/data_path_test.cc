@@ -113,6 +113,10 @@ TEST(DataPath, ASmallCallOverSharedMemoryAllocatesLocksAndAsksTheSystemForNothin
         exchanged &= tuttiSend(sums, 2, tuttiFloat32, 1 - rank, comm, nullptr) == tuttiSuccess;
         exchanged &= tuttiRecv(got, 2, tuttiFloat32, 1 - rank, comm, nullptr) == tuttiSuccess;
         exchanged &= tuttiGroupEnd() == tuttiSuccess;
+        exchanged &= tuttiGroupStart() == tuttiSuccess;
+        exchanged &= tuttiAllReduce(values, got, 1, tuttiFloat32, tuttiSum, comm, nullptr) == tuttiSuccess;
+        exchanged &= tuttiAllGather(values, blocks, 2, tuttiFloat32, comm, nullptr) == tuttiSuccess;
+        exchanged &= tuttiGroupEnd() == tuttiSuccess;
         exchanged &= tuttiSendRecv(sums, 2, 1 - rank, got, 2, 1 - rank, tuttiFloat32, comm, nullptr) == tuttiSuccess;
         return exchanged && reduced == tuttiSuccess && sent == tuttiSuccess && met == tuttiSuccess && gathered == tuttiSuccess &&
                scattered == tuttiSuccess && turned == tuttiSuccess && of_sizes == tuttiSuccess;

@@ -90,11 +90,13 @@ tuttiResult_t make(const Call& call, int rank, Memory& memory, tuttiComm_t comm)
   return tuttiInternalError;
 }
 
+constexpr size_t places = 12;  // of a rank's memory; each buffer is one
+
 // A group whose calls read what others of it write, as often as not.
 std::vector<Call> draw_group(std::mt19937& random, int n, size_t memory) {
   const auto below = [&](size_t bound) { return size_t(random()) % bound; };
   std::vector<Call> calls(1 + below(below(3) == 0 ? 40 : 6));
-  const size_t places = 12, place = memory / places;  // of which each buffer is one
+  const size_t place = memory / places;
   for (Call& call : calls) {
     call.kind = Kind(below(kinds));
     const size_t counts[] = {0, 1, 2, 3, 17, 100, 256, 1000};
@@ -108,41 +110,57 @@ std::vector<Call> draw_group(std::mt19937& random, int n, size_t memory) {
   return calls;
 }
 
+// The same group but for one thing.
+std::vector<Call> with_one_changed(std::vector<Call> calls, std::mt19937& random, int n, size_t memory) {
+  Call& call = calls[random() % calls.size()];
+  const size_t place = memory / places;
+  switch (random() % 4) {
+    case 0: call.count -= call.count / 2; break;
+    case 1: call.root = (call.root + 1) % n; break;
+    default:
+      if (call.in_place) call.input = call.output = (call.input + place) % memory;
+      else if (const size_t other = (call.output + place) % memory; other != call.input) call.output = other;
+  }
+  return calls;
+}
+
 struct Case {
   int ranks;
   const char* transport;
 };
 class Groups : public ::testing::TestWithParam<Case> {};
 
-// Ranks make a group, or the same calls alone, as it happens; the second and the third time it is a group made before.
+// Ranks make a group, or the same calls alone, as it happens; some groups many times, between others, and more of them than a
+// thread keeps.
 TEST_P(Groups, AreAsIfTheirCallsCameOneAfterTheOther) {
   const int n = GetParam().ranks;
-  constexpr size_t memory = 12 * 1024;
-  const unsigned groups = test::sanitized ? 8 : 40;
+  constexpr size_t memory = places * 1024, different = 12;
+  const unsigned groups = test::sanitized ? 30 : 150;
   test::RanksOptions options;
   options.transport = GetParam().transport;
   test::run_threads(n, options, [&](int rank, tuttiComm_t comm) {
     std::mt19937 random{unsigned(n)}, own{unsigned(rank) + 1};
+    std::vector<std::vector<Call>> drawn;
+    for (size_t i = 0; i < different / 2; ++i) drawn.push_back(draw_group(random, n, memory));
+    for (size_t i = 0; i < different / 2; ++i) drawn.push_back(with_one_changed(drawn[i], random, n, memory));
+    std::vector<Memory> all(static_cast<size_t>(n), Memory(memory));
+    for (size_t i = 0; i < all.size(); ++i) std::iota(all[i].begin(), all[i].end(), int32_t(1000000 * (i + 1)));
+    Memory mine = all[size_t(rank)];
     for (unsigned group = 0; group < groups; ++group) {
-      const std::vector<Call> calls = draw_group(random, n, memory);
-      std::vector<Memory> all(static_cast<size_t>(n), Memory(memory));
-      for (size_t i = 0; i < all.size(); ++i) std::iota(all[i].begin(), all[i].end(), int32_t(1000000 * (i + 1)));
-      Memory mine = all[size_t(rank)];
-      for (int time = 0; time < 3; ++time) {
-        for (const Call& call : calls) play(call, all);
-        const bool in_group = own() % 4 != 0;
-        if (in_group) {
-          ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
-        }
-        for (const Call& call : calls) ASSERT_EQ(make(call, rank, mine, comm), tuttiSuccess) << tuttiGetLastError(comm);
-        if (in_group) {
-          ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
-        }
-        const auto differs = std::ranges::mismatch(mine, all[size_t(rank)]);
-        ASSERT_EQ(differs.in1, mine.end())
-            << "rank " << rank << ", group " << group << " of " << calls.size() << " calls, time " << time << ", element "
-            << differs.in1 - mine.begin() << ": " << *differs.in1 << ", not " << *differs.in2;
+      const size_t which = (random() % (group % 20 < 10 ? 2 : different / 2)) + different / 2 * (random() % 2);
+      for (const Call& call : drawn[which]) play(call, all);
+      const bool in_group = own() % 4 != 0;
+      if (in_group) {
+        ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
       }
+      for (const Call& call : drawn[which]) ASSERT_EQ(make(call, rank, mine, comm), tuttiSuccess) << tuttiGetLastError(comm);
+      if (in_group) {
+        ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+      }
+      const auto differs = std::ranges::mismatch(mine, all[size_t(rank)]);
+      ASSERT_EQ(differs.in1, mine.end())
+          << "rank " << rank << ", group " << which << " of " << drawn[which].size() << " calls, the " << group
+          << "th, element " << differs.in1 - mine.begin() << ": " << *differs.in1 << ", not " << *differs.in2;
     }
   });
 }

@@ -112,6 +112,12 @@ const Measured measured[] = {
        tuttiRecv(out, 2, tuttiFloat32, 1 - rank, comm, nullptr);
        tuttiGroupEnd();
      }},
+    {"four all_reduces of 8 B in a group", 3450,
+     [](tuttiComm_t comm, int, float* in, float* out) {
+       tuttiGroupStart();
+       for (size_t i = 0; i < 4; ++i) tuttiAllReduce(in + 2 * i, out + 2 * i, 2, tuttiFloat32, tuttiSum, comm, nullptr);
+       tuttiGroupEnd();
+     }},
     {"tuttiSendRecv of 8 B", 1445,
      [](tuttiComm_t comm, int rank, float* in, float* out) {
        tuttiSendRecv(in, 2, 1 - rank, out, 2, 1 - rank, tuttiFloat32, comm, nullptr);
