@@ -158,6 +158,11 @@ class Communicator {
   // As Engine's.
   Status send_ahead(Operation& operation) noexcept;
   bool has_sent(const Operation& operation) const noexcept { return engine_->has_sent(operation); }
+  // While small messages of several requests are sent, which then go together where that is faster.
+  void hold_small(bool holds) noexcept {
+    if (!engine_->stages()) return;
+    for (const auto& transport : links_.transports) transport->hold_small(holds);
+  }
   // --- Devices. Null where this process has none.
   DeviceSide* device_side() noexcept { return device_side_.get(); }
   // Whether a running operation may wait for a device, which wakes nobody when it is done.

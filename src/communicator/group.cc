@@ -200,6 +200,7 @@ void CallSet::find_lanes() {
 // beside it. So many go at once that others' messages have room, and that their operations stay in a cache.
 void CallSet::find_order() noexcept {
   constexpr size_t together_max = 16;
+  sends_ahead_ = false;
   for (size_t i = 0; i < items_.size(); ++i) {
     Item& item = items_[i];
     item.after = item.before;
@@ -210,6 +211,7 @@ void CallSet::find_order() noexcept {
     for (size_t n = 1; n < together_max && since >= 0; ++n, since = items_[size_t(since)].before)
       if (!mine.may_be_used_beside(Buffers(items_[size_t(since)].call))) break;
     item.after = since;
+    sends_ahead_ = sends_ahead_ || item.after != item.before;
   }
   ordered_ = true;
 }
@@ -247,7 +249,11 @@ void CallSet::take_self_sends(std::vector<GroupCall>& calls) {
 Status CallSet::look() noexcept {
   for (;;) {
     const uint64_t before = take_turns_ ? position() : ~uint64_t{0};
+    if (sends_ahead_)
+      for (Communicator* member : members_) member->hold_small(true);
     const Status status = look_once();
+    if (sends_ahead_)
+      for (Communicator* member : members_) member->hold_small(false);
     if (status != Status::again || !take_turns_ || position() == before) return status;
   }
 }

@@ -62,6 +62,7 @@ class CallSet {
   bool copy_own();
 
   bool ordered_ = false;     // find_order() has been called for these items
+  bool sends_ahead_ = false; // some items may
   bool take_turns_ = false;  // some items do: one that says again may move on once others have moved
   std::vector<Item> items_;
   std::vector<SelfCopy> copies_;

@@ -166,6 +166,8 @@ class Engine {
   // Of an operation that is to follow another one over the same endpoints: moves what it sends before it awaits anything,
   // once the other one has_sent(). done: that is sent; or there is no such part, and it has to wait for its turn.
   Status send_ahead(Operation& operation) const noexcept;
+  // Whether some endpoint has what was sent wait in this process.
+  bool stages() const noexcept { return flushes_; }
   // Whether everything is sent, and only messages are awaited. Known of plans whose sends come first; false of others.
   bool has_sent(const Operation& operation) const noexcept;
 

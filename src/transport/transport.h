@@ -224,6 +224,10 @@ class Transport {
   // Whether some memory of devices may be sent from where it lies.
   virtual bool may_reach_devices() const noexcept { return false; }
 
+  // While it holds, small messages may wait in this process for those that follow; held no more, all are on their way. A
+  // flush takes those of its endpoint along.
+  virtual void hold_small([[maybe_unused]] bool holds) noexcept {}
+
   // Moves what can move without being asked for (staged bytes into sockets). Cheap where there is nothing.
   virtual void progress() noexcept = 0;
 

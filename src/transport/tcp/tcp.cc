@@ -116,6 +116,7 @@ TcpTransport::TcpTransport(std::vector<Fd> sockets, int size, const TcpOptions& 
       room_(make_epoll()) {
   TUTTI_ASSERT(sockets.size() == size_t(size) * size_t(channels_));
   endpoints_.resize(sockets.size());
+  holding_.resize(sockets.size());
   std::byte* next = memory_.data();
   for (size_t i = 0; i < sockets.size(); ++i) {
     if (!sockets[i].valid()) continue;

@@ -38,11 +38,15 @@ Status TcpEndpoint::fail_errno(int error_number) noexcept {
 // --- Sending.
 
 Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  const TcpHeader header{bytes, signature};
+  if (transport_.holds_small() && hold(header, data)) {
+    bytes_done = bytes;
+    return Status::done;
+  }
   const Status staged = write_staged();
   if (staged != Status::done) return staged;
   if (bytes > message_bytes_max_) return fail(FaultKind::system, EMSGSIZE);
   if (!may_write()) return Status::again;
-  const TcpHeader header{bytes, signature};
   const ssize_t n = write_message(header, data, bytes, bytes_done);
   if (n < 0) return errno == EAGAIN || errno == EINTR ? written_short() : fail_errno(errno);
   transport_.moved();
@@ -71,6 +75,25 @@ ssize_t TcpEndpoint::write_message(const TcpHeader& header, const std::byte* dat
   message.msg_iov = parts;
   message.msg_iovlen = 2;
   return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// Whether a message waits with those before it, where there is room.
+bool TcpEndpoint::hold(const TcpHeader& header, const std::byte* data) noexcept {
+  if (header.bytes > std::min(tcp_small_bytes, message_bytes_max_) || header_sent_ > 0 || fault_.kind != FaultKind::none)
+    return false;
+  if (out_ == out_end_) out_ = out_end_ = staging_ - sizeof header;
+  if (size_t(staging_ + message_bytes_max_ - out_end_) < sizeof header + header.bytes) return false;
+  std::memcpy(out_end_, &header, sizeof header);
+  put(out_end_ + sizeof header, data, header.bytes);
+  out_end_ += sizeof header + header.bytes;
+  if (!holds_) transport_.add_holding(*this);
+  holds_ = true;
+  return true;
+}
+
+void TcpEndpoint::let_go() noexcept {
+  holds_ = false;
+  write_staged();
 }
 
 // done: nothing committed is left in this process.
@@ -299,6 +322,12 @@ bool TcpEndpoint::read(std::byte* payload, const TcpHeader* expected) noexcept {
 }
 
 // --- The transport.
+
+void TcpTransport::hold_small(bool holds) noexcept {
+  holds_small_ = holds;
+  if (holds) return;
+  while (n_holding_ > 0) holding_[--n_holding_]->let_go();
+}
 
 void TcpTransport::progress() noexcept {
   ++round_;

@@ -73,6 +73,7 @@ class TcpEndpoint final : public Endpoint {
   void on_readable(bool ended) noexcept;
   void on_writable() noexcept;
   void read_ahead() noexcept;
+  void let_go() noexcept;  // of small messages that it was to hold
 
  private:
   struct Slot {
@@ -81,6 +82,7 @@ class TcpEndpoint final : public Endpoint {
   };
 
   Status write_staged() noexcept;
+  bool hold(const TcpHeader& header, const std::byte* data) noexcept;
   ssize_t write_message(const TcpHeader& header, const std::byte* data, size_t bytes, size_t bytes_done) noexcept;
   bool may_write() noexcept;
   Status written_short() noexcept;
@@ -106,9 +108,10 @@ class TcpEndpoint final : public Endpoint {
   // Sending.
   bool blocked_ = false;       // the socket takes no more until on_writable()
   size_t header_sent_ = 0;     // of the message under send()
-  std::byte* staging_;         // payload of a produced message; its header lies right before it
-  const std::byte* out_ = nullptr;  // what is not yet written of the committed message: [out_, out_end_)
-  const std::byte* out_end_ = nullptr;
+  std::byte* staging_;         // payload of a produced message; its header lies right before it. Or messages that are held
+  std::byte* out_ = nullptr;   // what is not yet written of the committed message, or of those held: [out_, out_end_)
+  std::byte* out_end_ = nullptr;
+  bool holds_ = false;         // messages, so that the transport has it among those to let go
   unsigned refusals_ = 0;
 
   // Receiving. The message at the head of the stream has got so far:
@@ -138,6 +141,7 @@ class TcpTransport final : public Transport {
   std::string_view name() const noexcept override { return "tcp"; }
   Endpoint* endpoint(int peer, int channel) noexcept override;
   size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
+  void hold_small(bool holds) noexcept override;
   void progress() noexcept override;
   void arm() noexcept override;
   void disarm() noexcept override;
@@ -145,6 +149,8 @@ class TcpTransport final : public Transport {
 
   // --- For the endpoints.
 
+  bool holds_small() const noexcept { return holds_small_; }
+  void add_holding(TcpEndpoint& endpoint) noexcept { holding_[n_holding_++] = &endpoint; }
   // Bytes moved: whoever waits has not waited for nothing.
   void moved() noexcept { idle_ = 0; }
   // An endpoint was asked for a message that has not come: once per endpoint and round, which progress() counts.
@@ -171,6 +177,9 @@ class TcpTransport final : public Transport {
   int waiting_ = 0;      // endpoints that were asked in vain in this round
   int blocked_ = 0;      // endpoints whose socket takes no more
   bool armed_ = false;   // between arm() and disarm()
+  bool holds_small_ = false;
+  std::vector<TcpEndpoint*> holding_;  // room for all; the first n_holding_ hold messages
+  size_t n_holding_ = 0;
   bool few_wait_ = true; // at most one was asked in vain in the last round
 };
 
