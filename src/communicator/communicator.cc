@@ -405,14 +405,14 @@ bool Communicator::may_begin_beside(const Request& request) noexcept {
     return false;
   try {
     const Plan& plan = plan_of(request);
-    return plan.sends_first && plan.shape.scratch == 0;
+    return (plan.sends_first || plan.one_message_each) && plan.shape.scratch == 0;
   } catch (const std::exception&) {
     return false;  // told of when its turn comes
   }
 }
 
-Status Communicator::send_ahead(Operation& operation) noexcept {
-  const Status status = engine_->send_ahead(operation);
+Status Communicator::follow(Operation& operation, const Operation& other, bool all_sent) noexcept {
+  const Status status = engine_->follow(operation, other, all_sent);
   if (status == Status::failed) settle(operation);
   return status;
 }

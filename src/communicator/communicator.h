@@ -156,7 +156,7 @@ class Communicator {
   // Whether a request needs nothing but its buffers and its peers, so that it may be begun while another one runs.
   bool may_begin_beside(const Request& request) noexcept;
   // As Engine's.
-  Status send_ahead(Operation& operation) noexcept;
+  Status follow(Operation& operation, const Operation& other, bool all_sent) noexcept;
   bool has_sent(const Operation& operation) const noexcept { return engine_->has_sent(operation); }
   // While small messages of several requests are sent, which then go together where that is faster.
   void hold_small(bool holds) noexcept {

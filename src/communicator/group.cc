@@ -128,15 +128,14 @@ struct GroupJob {
 }  // namespace
 
 // A call may run when the call before it in its lane is done: collectives of a communicator are one lane; so are its
-// sends to a peer, and its receives from a peer. It may send what it sends first when that call has sent all, and all calls
-// up to `after` are done.
+// sends to a peer, and its receives from a peer. It may follow that call, step by step, when all calls up to `after` are done.
 struct CallSet::Item {
   GroupCall call;
   int before = -1;  // index of that call, or -1
   int after = -1;   // likewise; `before` where the call is none that may go ahead
   bool begun = false;
   bool done = false;
-  bool sent = false;     // all that it sends
+  bool all_sent = false; // by it and all before it in its lane
   bool planned = false;  // begun in an earlier run
   uint32_t scratch_epoch = 0;
   Operation operation;
@@ -258,6 +257,24 @@ Status CallSet::look() noexcept {
   }
 }
 
+// again: what it comes after has not passed.
+[[gnu::always_inline]] inline Status CallSet::begin(Item& item) noexcept {
+  Communicator& communicator = *item.call.communicator;
+  const Status may = communicator.may_begin(item.call.request);
+  if (may != Status::done) return may;
+  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
+    if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
+    item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
+                   !communicator.goes_by_peers(item.call.request) &&
+                   !communicator.may_go_by_shared_memory(item.call.request) &&
+                   !communicator.may_lend_private(item.call.request.call.kind);
+    item.scratch_epoch = communicator.scratch_epoch();
+  }
+  item.begun = true;
+  take_turns_ |= item.operation.work().takes_turns;
+  return Status::done;
+}
+
 Status CallSet::look_once() noexcept {
   bool all_done = true;
   for (Item& item : items_) {
@@ -284,35 +301,16 @@ Status CallSet::look_once() noexcept {
   return all_done ? Status::done : Status::again;
 }
 
-// again: what it comes after has not passed.
-Status CallSet::begin(Item& item) noexcept {
-  Communicator& communicator = *item.call.communicator;
-  const Status may = communicator.may_begin(item.call.request);
-  if (may != Status::done) return may;
-  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
-    if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
-    item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
-                   !communicator.goes_by_peers(item.call.request) &&
-                   !communicator.may_go_by_shared_memory(item.call.request) &&
-                   !communicator.may_lend_private(item.call.request.call.kind);
-    item.scratch_epoch = communicator.scratch_epoch();
-  }
-  item.begun = true;
-  take_turns_ |= item.operation.work().takes_turns;
-  return Status::done;
-}
-
-// Of a call whose turn has not come. Not failed: it has sent what it may by now.
+// Of a call whose turn has not come. Not failed: it has come as far as it may by now.
 Status CallSet::look_ahead(Item& item) noexcept {
-  if (item.sent || item.after == item.before) return Status::again;
-  if (item.after >= 0 && !items_[size_t(item.after)].done) return Status::again;
+  if (item.after == item.before || (item.after >= 0 && !items_[size_t(item.after)].done)) return Status::again;
   Item& before = items_[size_t(item.before)];
-  before.sent = before.sent || (before.begun && before.call.communicator->has_sent(before.operation));
-  if (!before.sent) return Status::again;
+  if (!before.begun) return Status::again;
   if (!item.begun && begin(item) == Status::failed) return Status::failed;
-  const Status status = item.call.communicator->send_ahead(item.operation);
-  item.sent = status == Status::done;
-  return status;
+  const auto is_over = [&](int i) { return i < 0 || items_[size_t(i)].done || items_[size_t(i)].all_sent; };
+  Communicator& communicator = *item.call.communicator;
+  before.all_sent = before.all_sent || (is_over(before.before) && communicator.has_sent(before.operation));
+  return communicator.follow(item.operation, before.operation, before.all_sent);
 }
 
 // Changes when something has moved.
@@ -334,7 +332,7 @@ Outcome CallSet::run() {
   }
   if (items_.empty()) return {};
   if (!ordered_) find_order();
-  for (Item& item : items_) item.begun = item.done = item.sent = false;
+  for (Item& item : items_) item.begun = item.done = item.all_sent = false;
   take_turns_ = false;
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};

@@ -200,17 +200,19 @@ Status Engine::progress_channel(Operation& operation, Operation::Channel& channe
   return work.layout != nullptr ? Run<true>(work, channel).move() : Run<false>(work, channel).move();
 }
 
-Status Engine::send_ahead(Operation& operation) const noexcept {
+Status Engine::follow(Operation& operation, const Operation& other, bool all_sent) const noexcept {
   Operation::Channel& channel = operation.channel_[0];
-  if (!operation.alone_ || !operation.work_.plan->sends_first || channel.tiles > 1) return Status::done;
-  return Run<false>(operation.work_, channel).move_sends();
+  if (!operation.alone_ || !other.alone_ || channel.tiles > 1 || other.channel_[0].tiles > 1) return Status::again;
+  const Plan& plan = *operation.work_.plan;
+  Run<false> run(operation.work_, channel);
+  // Step by step behind the same plan, the one message of each pair is the second one.
+  if (&plan == other.work_.plan && plan.one_message_each) return run.move_to(other.channel_[0].step);
+  return plan.sends_first && all_sent ? run.move_to(plan.first_receiving_step()) : Status::again;
 }
 
 bool Engine::has_sent(const Operation& operation) const noexcept {
-  const Operation::Channel& channel = operation.channel_[0];
   const Plan& plan = *operation.work_.plan;
-  if (!operation.alone_ || !plan.sends_first || channel.tiles > 1) return false;
-  return channel.step >= plan.steps.size() || plan.steps[channel.step].n_from > 0;
+  return operation.alone_ && operation.channel_[0].tiles == 1 && plan.sends_first && operation.channel_[0].step >= plan.first_receiving_step();
 }
 
 uint64_t Engine::position(const Operation& operation) const noexcept {

@@ -163,14 +163,14 @@ class Engine {
   // the endpoint, whose fault() says why.
   Status progress(Operation& operation) const noexcept;
 
-  // Of an operation that is to follow another one over the same endpoints: moves what it sends before it awaits anything,
-  // once the other one has_sent(). done: that is sent; or there is no such part, and it has to wait for its turn.
-  Status send_ahead(Operation& operation) const noexcept;
-  // Whether some endpoint has what was sent wait in this process.
-  bool stages() const noexcept { return flushes_; }
+  // Moves what can move of an operation that follows another one over the same endpoints, which is not done: so far as all
+  // messages between two ranks stay in the order of the operations. all_sent: the other one and all before it have sent
+  // everything. Not failed: it may move on once the other one has.
+  Status follow(Operation& operation, const Operation& other, bool all_sent) const noexcept;
   // Whether everything is sent, and only messages are awaited. Known of plans whose sends come first; false of others.
   bool has_sent(const Operation& operation) const noexcept;
-
+  // Whether some endpoint has what was sent wait in this process.
+  bool stages() const noexcept { return flushes_; }
   // A number that is another one once something has moved, most likely.
   uint64_t position(const Operation& operation) const noexcept;
 

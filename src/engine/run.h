@@ -88,9 +88,9 @@ class Engine::Run {
     }
   }
 
-  // The first steps, which await nothing.
-  Status move_sends() noexcept {
-    for (; channel_.step < plan_.steps.size() && plan_.steps[channel_.step].n_from == 0; ++channel_.step, begin_step()) {
+  // The steps before that one.
+  Status move_to(uint32_t step) noexcept {
+    for (; channel_.step < step; ++channel_.step, begin_step()) {
       const Status status = move_step(plan_.steps[channel_.step]);
       if (status != Status::done) return status;
     }

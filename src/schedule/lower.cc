@@ -275,6 +275,19 @@ bool sends_first(std::span<const Fold> steps) {
   return std::none_of(receives, steps.end(), [](const Fold& fold) { return fold.n_to > 0; });
 }
 
+bool one_message_each(const Plan& plan) {
+  std::vector<uint32_t> senders, receivers;
+  for (const Fold& fold : plan.steps) {
+    senders.insert(senders.end(), plan.from(fold).begin(), plan.from(fold).end());
+    receivers.insert(receivers.end(), plan.to(fold).begin(), plan.to(fold).end());
+  }
+  const auto all_differ = [](std::vector<uint32_t>& ranks) {
+    std::ranges::sort(ranks);
+    return std::ranges::adjacent_find(ranks) == ranks.end();
+  };
+  return all_differ(senders) && all_differ(receivers);
+}
+
 }  // namespace
 
 Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algorithm, bool in_place,
@@ -302,6 +315,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
   end_draft(schedule.size());
   allow_early_messages(plan, shape);
   plan.sends_first = sends_first(plan.steps);
+  plan.one_message_each = one_message_each(plan);
   return plan;
 }
 

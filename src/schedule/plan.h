@@ -85,7 +85,14 @@ struct Plan {
   }
 
   bool sends_first = false;  // no step that sends comes after one that receives
+  bool one_message_each = false;  // at most, to each other rank, and from each
 
+  // The number of steps where none does.
+  uint32_t first_receiving_step() const {
+    uint32_t step = 0;
+    while (step < steps.size() && steps[step].n_from == 0) ++step;
+    return step;
+  }
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }
   std::span<const uint32_t> to(const Fold& f) const { return {peers.data() + f.peers + f.n_from, f.n_to}; }
 };

@@ -114,6 +114,23 @@ TEST(Lower, SaysWhichPlansHaveAllTheirSendsFirst) {
     EXPECT_FALSE(sends_first(Collective::all_reduce, staged)) << staged;
 }
 
+TEST(Lower, SaysWhichPlansHaveAtMostOneMessageForAndFromEachRank) {
+  for (const int n : {2, 3, 4, 5, 8}) {
+    const auto one_each = [n](std::string_view name, int rank) {
+      Group group;
+      group.rank = rank;
+      group.n = n;
+      const Algorithm& algorithm = *find_algorithm(Collective::all_reduce, name);
+      return lower(record(algorithm, group), algorithm.shape(group), name, false).one_message_each;
+    };
+    for (int rank = 0; rank < n; ++rank) {
+      EXPECT_TRUE(one_each("one_shot", rank)) << rank << " of " << n;
+      EXPECT_TRUE(one_each("recursive_doubling", rank)) << rank << " of " << n;
+      EXPECT_FALSE(one_each("two_shot", rank)) << rank << " of " << n;  // a part, and its sum
+    }
+  }
+}
+
 TEST(Lower, FinishesACopyWhileItCopiesRatherThanCopyWhileItSends) {
   EXPECT_EQ(lowered(Collective::scan, "direct", 0, 3),
             "   1  in[0], send to 1 2\n"
