@@ -403,6 +403,8 @@ bool Communicator::may_begin_beside(const Request& request) noexcept {
   if (request.on_device || request.entry != nullptr || request.layout != nullptr || makes_its_input(request) ||
       adds_exactly(request) || may_go_by_shared_memory(request) || may_lend_private(request.call.kind))
     return false;
+  const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
+  if (request.call.count * element_bytes(request.call) * blocks >= lent_call_bytes_min) return false;
   try {
     const Plan& plan = plan_of(request);
     return (plan.sends_first || plan.one_message_each) && plan.shape.scratch == 0;

@@ -158,6 +158,7 @@ class Communicator {
   // As Engine's.
   Status follow(Operation& operation, const Operation& other, bool all_sent) noexcept;
   bool has_sent(const Operation& operation) const noexcept { return engine_->has_sent(operation); }
+  bool has_passed(const Operation& operation) const noexcept { return engine_->has_passed(operation); }
   // While small messages of several requests are sent, which then go together where that is faster.
   void hold_small(bool holds) noexcept {
     if (!engine_->stages()) return;

@@ -135,6 +135,7 @@ struct CallSet::Item {
   int after = -1;   // likewise; `before` where the call is none that may go ahead
   bool begun = false;
   bool done = false;
+  bool passed = false;   // as Engine's has_passed()
   bool all_sent = false; // by it and all before it in its lane
   bool planned = false;  // begun in an earlier run
   uint32_t scratch_epoch = 0;
@@ -207,8 +208,11 @@ void CallSet::find_order() noexcept {
     if (item.before < 0 || !goes_ahead(request.call.kind) || !item.call.communicator->may_begin_beside(request)) continue;
     const Buffers mine(item.call);
     int since = item.before;
-    for (size_t n = 1; n < together_max && since >= 0; ++n, since = items_[size_t(since)].before)
-      if (!mine.may_be_used_beside(Buffers(items_[size_t(since)].call))) break;
+    for (size_t n = 1; n < together_max && since >= 0; ++n, since = items_[size_t(since)].before) {
+      const GroupCall& other = items_[size_t(since)].call;
+      // What is called after a barrier may read what others wrote before it.
+      if (other.request.call.kind == Collective::barrier || !mine.may_be_used_beside(Buffers(other))) break;
+    }
     item.after = since;
     sends_ahead_ = sends_ahead_ || item.after != item.before;
   }
@@ -279,7 +283,7 @@ Status CallSet::look_once() noexcept {
   bool all_done = true;
   for (Item& item : items_) {
     if (item.done) continue;
-    if (item.before >= 0 && !items_[size_t(item.before)].done) {
+    if (!is_over(item.before)) {
       all_done = false;
       if (look_ahead(item) == Status::failed) return Status::failed;
       continue;
@@ -295,21 +299,25 @@ Status CallSet::look_once() noexcept {
     const Status status = item.call.communicator->progress(item.operation);
     if (status == Status::failed) return Status::failed;
     item.done = status == Status::done;
+    item.passed = sends_ahead_ && !item.done && item.call.communicator->has_passed(item.operation);
     if (item.done) item.call.request.entry.reset();
     all_done = all_done && item.done;
   }
   return all_done ? Status::done : Status::again;
 }
 
+// For those that come after it.
+bool CallSet::is_over(int i) const noexcept { return i < 0 || items_[size_t(i)].done || items_[size_t(i)].passed; }
+
 // Of a call whose turn has not come. Not failed: it has come as far as it may by now.
 Status CallSet::look_ahead(Item& item) noexcept {
-  if (item.after == item.before || (item.after >= 0 && !items_[size_t(item.after)].done)) return Status::again;
+  if (item.after == item.before || !is_over(item.after)) return Status::again;
   Item& before = items_[size_t(item.before)];
   if (!before.begun) return Status::again;
   if (!item.begun && begin(item) == Status::failed) return Status::failed;
-  const auto is_over = [&](int i) { return i < 0 || items_[size_t(i)].done || items_[size_t(i)].all_sent; };
   Communicator& communicator = *item.call.communicator;
-  before.all_sent = before.all_sent || (is_over(before.before) && communicator.has_sent(before.operation));
+  const bool others_sent = is_over(before.before) || items_[size_t(before.before)].all_sent;
+  before.all_sent = before.all_sent || (others_sent && communicator.has_sent(before.operation));
   return communicator.follow(item.operation, before.operation, before.all_sent);
 }
 
@@ -332,7 +340,7 @@ Outcome CallSet::run() {
   }
   if (items_.empty()) return {};
   if (!ordered_) find_order();
-  for (Item& item : items_) item.begun = item.done = item.all_sent = false;
+  for (Item& item : items_) item.begun = item.done = item.passed = item.all_sent = false;
   take_turns_ = false;
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};
@@ -415,8 +423,10 @@ Outcome KeptGroup::run_set(Communicator& communicator) {
 }
 
 bool KeptGroup::begins_with(const GroupCall& call) const noexcept {
-  return set_.size() > 0 && !life_.expired() && set_.call(0).communicator == call.communicator &&
-         is_same_small(set_.call(0).request, call.request);
+  if (set_.size() == 0 || life_.expired()) return false;
+  const GroupCall& first = set_.call(0);
+  return first.communicator == call.communicator && first.request.call == call.request.call &&
+         first.request.input == call.request.input && first.request.output == call.request.output;
 }
 
 KeptGroup* KeptGroups::place_for(std::span<const GroupCall> calls) {

@@ -55,6 +55,7 @@ class CallSet {
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
   Status look_ahead(Item& item) noexcept;
+  bool is_over(int i) const noexcept;
   void find_order() noexcept;
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;

@@ -211,8 +211,16 @@ Status Engine::follow(Operation& operation, const Operation& other, bool all_sen
 }
 
 bool Engine::has_sent(const Operation& operation) const noexcept {
+  const Operation::Channel& channel = operation.channel_[0];
   const Plan& plan = *operation.work_.plan;
-  return operation.alone_ && operation.channel_[0].tiles == 1 && plan.sends_first && operation.channel_[0].step >= plan.first_receiving_step();
+  return operation.alone_ && channel.tiles == 1 && plan.sends_first && channel.step >= plan.first_receiving_step();
+}
+
+bool Engine::has_passed(const Operation& operation) const noexcept {
+  const Operation::Channel& channel = operation.channel_[0];
+  const Work& work = operation.work_;
+  return operation.alone_ && channel.tile + 1 == channel.tiles && channel.step >= work.plan->steps.size() &&
+         work.input_region == nullptr && work.output_region == nullptr;
 }
 
 uint64_t Engine::position(const Operation& operation) const noexcept {

@@ -169,6 +169,9 @@ class Engine {
   Status follow(Operation& operation, const Operation& other, bool all_sent) const noexcept;
   // Whether everything is sent, and only messages are awaited. Known of plans whose sends come first; false of others.
   bool has_sent(const Operation& operation) const noexcept;
+  // Whether all that is left is that what was sent leaves this process: what follows need not wait for that, or who is to read
+  // it might wait for what follows. Not of what was lent.
+  bool has_passed(const Operation& operation) const noexcept;
   // Whether some endpoint has what was sent wait in this process.
   bool stages() const noexcept { return flushes_; }
   // A number that is another one once something has moved, most likely.

@@ -1,17 +1,23 @@
 // Groups of collectives: small ones go at once, and yet everything is as if they had come one after the other, also for who
 // calls them so. What calls must do is played by a model of all ranks' memory.
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <numeric>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "communicator/group.h"
 #include "communicator/ranks.h"
 #include "sanitizer.h"
+#include "transport/fake_bootstrap.h"
+#include "transport/tcp/tcp.h"
 
 namespace tutti {
 namespace {
@@ -20,7 +26,7 @@ enum class Kind : uint8_t { all_reduce, broadcast, reduce, all_gather, reduce_sc
 constexpr int kinds = 9;
 
 // A call, whose buffers are parts of each rank's memory. Sizes are in elements.
-struct Call {
+struct Played {
   Kind kind{};
   size_t count = 0;
   size_t input = 0, output = 0;  // the first element; of the buffer of all blocks, where the other one is a block of it
@@ -36,7 +42,7 @@ bool has_blocks(Kind kind) {
 }
 
 // What one rank after the other would make of it, if all read before any writes.
-void play(const Call& call, std::vector<Memory>& all) {
+void play(const Played& call, std::vector<Memory>& all) {
   const size_t n = all.size(), count = call.count;
   const std::vector<Memory> before = all;
   const auto input_of = [&](size_t rank, size_t i) { return before[rank][call.input + i]; };
@@ -71,7 +77,7 @@ void play(const Call& call, std::vector<Memory>& all) {
   }
 }
 
-tuttiResult_t make(const Call& call, int rank, Memory& memory, tuttiComm_t comm) {
+tuttiResult_t make(const Played& call, int rank, Memory& memory, tuttiComm_t comm) {
   int32_t* const input = memory.data() + call.input;
   int32_t* const output = memory.data() + call.output;
   int32_t* const own_input = call.in_place ? input + size_t(rank) * call.count : input;
@@ -93,11 +99,11 @@ tuttiResult_t make(const Call& call, int rank, Memory& memory, tuttiComm_t comm)
 constexpr size_t places = 12;  // of a rank's memory; each buffer is one
 
 // A group whose calls read what others of it write, as often as not.
-std::vector<Call> draw_group(std::mt19937& random, int n, size_t memory) {
+std::vector<Played> draw_group(std::mt19937& random, int n, size_t memory) {
   const auto below = [&](size_t bound) { return size_t(random()) % bound; };
-  std::vector<Call> calls(1 + below(below(3) == 0 ? 40 : 6));
+  std::vector<Played> calls(1 + below(below(3) == 0 ? 40 : 6));
   const size_t place = memory / places;
-  for (Call& call : calls) {
+  for (Played& call : calls) {
     call.kind = Kind(below(kinds));
     const size_t counts[] = {0, 1, 2, 3, 17, 100, 256, 1000};
     call.count = std::min(counts[below(std::size(counts))], place / size_t(has_blocks(call.kind) ? n : 1));
@@ -111,8 +117,8 @@ std::vector<Call> draw_group(std::mt19937& random, int n, size_t memory) {
 }
 
 // The same group but for one thing.
-std::vector<Call> with_one_changed(std::vector<Call> calls, std::mt19937& random, int n, size_t memory) {
-  Call& call = calls[random() % calls.size()];
+std::vector<Played> with_one_changed(std::vector<Played> calls, std::mt19937& random, int n, size_t memory) {
+  Played& call = calls[random() % calls.size()];
   const size_t place = memory / places;
   switch (random() % 4) {
     case 0: call.count -= call.count / 2; break;
@@ -140,7 +146,7 @@ TEST_P(Groups, AreAsIfTheirCallsCameOneAfterTheOther) {
   options.transport = GetParam().transport;
   test::run_threads(n, options, [&](int rank, tuttiComm_t comm) {
     std::mt19937 random{unsigned(n)}, own{unsigned(rank) + 1};
-    std::vector<std::vector<Call>> drawn;
+    std::vector<std::vector<Played>> drawn;
     for (size_t i = 0; i < different / 2; ++i) drawn.push_back(draw_group(random, n, memory));
     for (size_t i = 0; i < different / 2; ++i) drawn.push_back(with_one_changed(drawn[i], random, n, memory));
     std::vector<Memory> all(static_cast<size_t>(n), Memory(memory));
@@ -148,12 +154,12 @@ TEST_P(Groups, AreAsIfTheirCallsCameOneAfterTheOther) {
     Memory mine = all[size_t(rank)];
     for (unsigned group = 0; group < groups; ++group) {
       const size_t which = (random() % (group % 20 < 10 ? 2 : different / 2)) + different / 2 * (random() % 2);
-      for (const Call& call : drawn[which]) play(call, all);
+      for (const Played& call : drawn[which]) play(call, all);
       const bool in_group = own() % 4 != 0;
       if (in_group) {
         ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
       }
-      for (const Call& call : drawn[which]) ASSERT_EQ(make(call, rank, mine, comm), tuttiSuccess) << tuttiGetLastError(comm);
+      for (const Played& call : drawn[which]) ASSERT_EQ(make(call, rank, mine, comm), tuttiSuccess) << tuttiGetLastError(comm);
       if (in_group) {
         ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
       }
@@ -235,6 +241,120 @@ TEST(GroupsWithABarrier, EndWhenAllHaveWhatComesBeforeIt) {
     }
     EXPECT_EQ(tuttiRedOpDestroy(slow_sum, comm), tuttiSuccess);
   });
+}
+
+// As with what others put into a window.
+TEST(GroupsWithABarrier, ReadAfterItWhatOthersWroteBeforeIt) {
+  std::array<std::atomic<int32_t>, 2> inputs{};
+  test::run_threads(2, {}, [&](int rank, tuttiComm_t comm) {
+    for (int time = 1; time <= 3; ++time) {
+      if (rank == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        inputs[0] = time;
+      }
+      int32_t sum = 0;
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(&inputs[size_t(rank)], &sum, 1, tuttiInt32, tuttiSum, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+      EXPECT_EQ(sum, time);
+    }
+  });
+}
+
+// Over sockets that take less than a message. Nobody may wait until all that it has sent ahead is gone, while others wait for
+// it to read.
+class GroupsOverNarrowLinks : public ::testing::TestWithParam<std::tuple<const char*, size_t>> {};
+
+std::unique_ptr<Communicator> over_narrow_links(const std::shared_ptr<FakeBootstrap>& bootstrap, std::vector<Fd> sockets,
+                                                const char* algorithm) {
+  const int n = bootstrap->size();
+  TcpOptions tcp;
+  tcp.channels = 2;
+  tcp.message_bytes_max = 64 << 10;
+  tcp.send_buffer_bytes = tcp.receive_buffer_bytes = 1;  // as little as the kernel takes
+  Communicator::Given given;
+  given.links.transports.push_back(make_tcp_over(std::move(sockets), n, tcp));
+  given.links.message_bytes_max = tcp.message_bytes_max;
+  given.links.names.assign(size_t(n), "tcp");
+  for (int channel = 0; channel < tcp.channels; ++channel)
+    for (int peer = 0; peer < n; ++peer) given.links.endpoints.push_back(given.links.transports[0]->endpoint(peer, channel));
+  given.costs.n = n;
+  given.costs.classes.resize(1);
+  given.costs.link_class.assign(size_t(n) * size_t(n), 0);
+  given.host_of.assign(size_t(n), 0);
+  given.patience = patience_policy(true, 0);
+  CommunicatorOptions options;
+  options.algorithm = algorithm;
+  options.timeout_ms = 10000;
+  return Communicator::over(std::make_unique<FakeBootstrap>(*bootstrap), std::move(given), options);
+}
+
+TEST_P(GroupsOverNarrowLinks, NeverStandStill) {
+  constexpr int n = 4, channels = 2, calls = 40;
+  const auto& [algorithm, count] = GetParam();
+  const auto bootstraps = fake_bootstraps(n);
+  std::vector<std::vector<Fd>> sockets(n);
+  for (auto& of_rank : sockets) of_rank.resize(size_t(channels * n));
+  for (int channel = 0; channel < channels; ++channel)
+    for (int a = 0; a < n; ++a)
+      for (int b = a + 1; b < n; ++b) {
+        int ends[2];
+        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        sockets[size_t(a)][size_t(channel * n + b)] = Fd(ends[0]);
+        sockets[size_t(b)][size_t(channel * n + a)] = Fd(ends[1]);
+      }
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < n; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto communicator = over_narrow_links(bootstraps[size_t(rank)], std::move(sockets[size_t(rank)]), algorithm);
+      std::vector<Memory> inputs(calls, Memory(count, rank + 1)), outputs(calls, Memory(count));
+      std::vector<GroupCall> group;
+      for (size_t i = 0; i < calls; ++i) {
+        Request request;
+        request.call = {Collective::all_reduce, DataType::int32, ReduceOp::sum, 0, count};
+        request.input = reinterpret_cast<const std::byte*>(inputs[i].data());
+        request.output = reinterpret_cast<std::byte*>(outputs[i].data());
+        group.push_back({communicator.get(), request, CallStream{}});
+      }
+      const Outcome outcome = CallSet(std::move(group)).run();
+      EXPECT_TRUE(outcome.ok()) << outcome.sentence;
+      for (const Memory& output : outputs) EXPECT_EQ(output, Memory(count, n * (n + 1) / 2));
+      bootstraps[size_t(rank)]->barrier();
+    });
+}
+INSTANTIATE_TEST_SUITE_P(Algorithms, GroupsOverNarrowLinks,
+                         ::testing::Combine(::testing::Values("one_shot", "recursive_doubling", "ring", "two_shot"),
+                                            ::testing::Values(256, 3000)),
+                         [](const auto& one) { return fmt::format("{}_{}", std::get<0>(one.param), std::get<1>(one.param)); });
+
+// In memory that peers read where it lies, until they have.
+TEST(GroupsInSharedMemory, NeverStandStill) {
+  for (const char* algorithm : {"one_shot", "recursive_doubling", "two_shot"}) {
+    test::RanksOptions options;
+    options.transport = "shm";
+    options.algorithm = algorithm;
+    test::run_threads(4, options, [](int rank, tuttiComm_t comm) {
+      constexpr size_t calls = 24;
+      for (const size_t count : {size_t{5000}, size_t{20000}, size_t{60000}}) {
+        void* memory = nullptr;
+        ASSERT_EQ(tuttiMemAlloc(&memory, 2 * calls * count * sizeof(int32_t)), tuttiSuccess) << tuttiGetLastError(nullptr);
+        int32_t* const in = static_cast<int32_t*>(memory);
+        int32_t* const out = in + calls * count;
+        std::fill_n(in, calls * count, rank + 1);
+        for (int time = 0; time < 3; ++time) {
+          ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+          for (size_t i = 0; i < calls; ++i)
+            ASSERT_EQ(tuttiAllReduce(in + i * count, out + i * count, count, tuttiInt32, tuttiSum, comm, nullptr), tuttiSuccess);
+          ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+          EXPECT_TRUE(std::all_of(out, out + calls * count, [](int32_t sum) { return sum == 10; }));
+          std::fill_n(out, calls * count, 0);
+          ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
+        }
+        ASSERT_EQ(tuttiMemFree(memory), tuttiSuccess);
+      }
+    });
+  }
 }
 
 }  // namespace
