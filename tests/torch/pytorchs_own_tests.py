@@ -84,12 +84,12 @@ def tests_of(backend):
     return OwnTests
 
 
-def be_test(own_tests, name, pipe, log):
-    """In a process of its own: runs a test and writes [what, why] to the pipe."""
+def be_test(own_tests, name, pipe, log, folder):
+    """In a process of its own: runs a test, whose files are in the folder, and writes [what, why] to the pipe."""
     os.setsid()
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ["TEMP_DIR"] = tempfile.mkdtemp(prefix="tutti-own-")
+    os.environ["TEMP_DIR"] = tempfile.tempdir = folder
     from torch.testing._internal.distributed import distributed_test
     distributed_test.INIT_METHOD = f"file://{os.environ['TEMP_DIR']}/init"
     result = unittest.TestResult()
@@ -105,7 +105,6 @@ def be_test(own_tests, name, pipe, log):
         answer = ["passed", ""]
     sys.stdout.flush()
     sys.stderr.flush()
-    shutil.rmtree(os.environ["TEMP_DIR"], ignore_errors=True)
     with os.fdopen(pipe, "w") as out:
         json.dump(answer, out)
     os._exit(0)
@@ -124,6 +123,12 @@ def answer_of(reader, seconds):
 
 
 def run_one(own_tests, name, logs):
+    # This process outlives the test's, which may be killed.
+    with tempfile.TemporaryDirectory(prefix="tutti-own-", ignore_cleanup_errors=True) as folder:
+        return run_in(folder, own_tests, name, logs)
+
+
+def run_in(folder, own_tests, name, logs):
     began = time.monotonic()
     reader, writer = os.pipe()
     sys.stdout.flush()
@@ -131,7 +136,7 @@ def run_one(own_tests, name, logs):
         process = os.fork()
         if process == 0:
             os.close(reader)
-            be_test(own_tests, name, writer, log.fileno())
+            be_test(own_tests, name, writer, log.fileno(), folder)
     os.close(writer)
     # Ranks have the pipe's end too: it is closed when all are gone.
     what, why = answer_of(reader, TEST_S)
@@ -206,7 +211,7 @@ def main():
     kept = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
     names = FEW if options.few else options.names
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tutti-own-logs-"))
-    print("logs of the tests:", folder, flush=True)
+    print("logs of the tests, kept where one is worse than it should be:", folder, flush=True)
     if options.record:
         found = results_with("gloo", [], options.world, folder / "gloo")
         failed = [name for name, result in found.items() if result["what"] == "failed"]
@@ -224,7 +229,10 @@ def main():
     if options.json:
         table = {name: {"tutti": ours[name], "gloo": theirs.get(name)} for name in ours}
         pathlib.Path(options.json).write_text(json.dumps({"torch": version, "ranks": options.world, "tests": table}, indent=1))
-    sys.exit(0 if judge(ours, theirs, not names) else 1)
+    good = judge(ours, theirs, not names)
+    if good:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(0 if good else 1)
 
 
 if sys.argv[1:2] == ["--as"]:
