@@ -1,5 +1,6 @@
 // Groups of collectives: small ones go at once, and yet everything is as if they had come one after the other, also for who
 // calls them so. What calls must do is played by a model of all ranks' memory.
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -217,27 +218,35 @@ TEST(GroupsThatWait, NameTheCallWhoseTurnItIs) {
   });
 }
 
-// A sum that takes its time, on one rank.
+// What a rank's sum knows: on rank 1 it takes its time.
+struct SlowSum {
+  int rank = 0;
+  std::atomic<int> done{0};  // how often
+};
 void add_slowly(const void* in, void* inout, size_t count, void* context) {
-  if (*static_cast<int*>(context) == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  auto& self = *static_cast<SlowSum*>(context);
+  if (self.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   for (size_t i = 0; i < count; ++i) static_cast<int32_t*>(inout)[i] += static_cast<const int32_t*>(in)[i];
+  ++self.done;
 }
 
 // Also in a group, a barrier's end says that all have what came before it.
 TEST(GroupsWithABarrier, EndWhenAllHaveWhatComesBeforeIt) {
   constexpr int n = 2;
-  std::array<std::atomic<int32_t>, n> results{};
+  std::array<SlowSum, n> sums;
   test::run_threads(n, {}, [&](int rank, tuttiComm_t comm) {
+    sums[size_t(rank)].rank = rank;
     tuttiRedOp_t slow_sum{};
-    ASSERT_EQ(tuttiRedOpCreate(&slow_sum, add_slowly, tuttiInt32, 1, &rank, comm), tuttiSuccess);
+    ASSERT_EQ(tuttiRedOpCreate(&slow_sum, add_slowly, tuttiInt32, 1, &sums[size_t(rank)], comm), tuttiSuccess);
     for (int time = 1; time <= 5; ++time) {
-      auto* const result = reinterpret_cast<int32_t*>(&results[size_t(rank)]);
+      int32_t result = 0;
       ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
-      ASSERT_EQ(tuttiAllReduce(&time, result, 1, tuttiInt32, slow_sum, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(&time, &result, 1, tuttiInt32, slow_sum, comm, nullptr), tuttiSuccess);
       ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
       ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
-      for (const std::atomic<int32_t>& one : results) EXPECT_EQ(one.load(), n * time);
-      ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);  // before the next result
+      EXPECT_EQ(result, n * time);
+      for (const SlowSum& one : sums) EXPECT_EQ(one.done.load(), time);
+      ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);  // before the next sum
     }
     EXPECT_EQ(tuttiRedOpDestroy(slow_sum, comm), tuttiSuccess);
   });
@@ -245,21 +254,25 @@ TEST(GroupsWithABarrier, EndWhenAllHaveWhatComesBeforeIt) {
 
 // As with what others put into a window.
 TEST(GroupsWithABarrier, ReadAfterItWhatOthersWroteBeforeIt) {
-  std::array<std::atomic<int32_t>, 2> inputs{};
-  test::run_threads(2, {}, [&](int rank, tuttiComm_t comm) {
+  void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  auto* const inputs = static_cast<volatile int32_t*>(shared);  // of both ranks
+  test::run_processes(2, {}, [&](int rank, tuttiComm_t comm) {
     for (int time = 1; time <= 3; ++time) {
       if (rank == 1) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         inputs[0] = time;
       }
       int32_t sum = 0;
+      const void* const own = const_cast<const int32_t*>(inputs + rank);
       ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
       ASSERT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
-      ASSERT_EQ(tuttiAllReduce(&inputs[size_t(rank)], &sum, 1, tuttiInt32, tuttiSum, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiAllReduce(own, &sum, 1, tuttiInt32, tuttiSum, comm, nullptr), tuttiSuccess);
       ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
       EXPECT_EQ(sum, time);
     }
   });
+  ::munmap(shared, 4096);
 }
 
 // Over sockets that take less than a message. Nobody may wait until all that it has sent ahead is gone, while others wait for
