@@ -305,7 +305,8 @@ std::unique_ptr<Communicator> over_narrow_links(const std::shared_ptr<FakeBootst
 
 TEST_P(GroupsOverNarrowLinks, NeverStandStill) {
   constexpr int n = 4, channels = 2, calls = 40;
-  const auto& [algorithm, count] = GetParam();
+  const char* const algorithm = std::get<0>(GetParam());
+  const size_t count = std::get<1>(GetParam());
   const auto bootstraps = fake_bootstraps(n);
   std::vector<std::vector<Fd>> sockets(n);
   for (auto& of_rank : sockets) of_rank.resize(size_t(channels * n));
