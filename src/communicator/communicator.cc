@@ -414,6 +414,7 @@ bool Communicator::may_begin_beside(const Request& request) noexcept {
 }
 
 Status Communicator::follow(Operation& operation, const Operation& other, bool all_sent) noexcept {
+  if (!goes_by_messages(other)) return Status::again;
   const Status status = engine_->follow(operation, other, all_sent);
   if (status == Status::failed) settle(operation);
   return status;

@@ -155,10 +155,12 @@ class Communicator {
   uint32_t scratch_epoch() const noexcept { return scratch_epoch_; }
   // Whether a request needs nothing but its buffers and its peers, so that it may be begun while another one runs.
   bool may_begin_beside(const Request& request) noexcept;
-  // As Engine's.
+  // As Engine's; of what goes another way than by messages nothing is known before it is done, and nothing follows it.
   Status follow(Operation& operation, const Operation& other, bool all_sent) noexcept;
-  bool has_sent(const Operation& operation) const noexcept { return engine_->has_sent(operation); }
-  bool has_passed(const Operation& operation) const noexcept { return engine_->has_passed(operation); }
+  bool has_sent(const Operation& operation) const noexcept { return goes_by_messages(operation) && engine_->has_sent(operation); }
+  bool has_passed(const Operation& operation) const noexcept {
+    return goes_by_messages(operation) && engine_->has_passed(operation);
+  }
   // While small messages of several requests are sent, which then go together where that is faster.
   void hold_small(bool holds) noexcept {
     if (!engine_->stages()) return;
@@ -274,6 +276,9 @@ class Communicator {
   };
   Regrouped agree_on_living(Bytes wish, TimeNs deadline,
                             const std::function<std::optional<JobId>(const Ballot&)>& make_id);
+  bool goes_by_messages(const Operation& operation) const noexcept {
+    return &operation != by_shared_memory_ && &operation != by_peers_ && operation.work().device == nullptr;
+  }
   // As `rank` of `size`, of which `members` are ranks of this one: it is given up where one of those has gone.
   std::unique_ptr<Communicator> join_from(const std::vector<int>& members, const JobId& id, int rank, int size,
                                           const CommunicatorOptions& options) const;

@@ -218,6 +218,38 @@ TEST(GroupsThatWait, NameTheCallWhoseTurnItIs) {
   });
 }
 
+// A large call that goes through the memory of all ranks, in the place of a small one in the group before.
+TEST(GroupsInSharedMemory, KeepTheirOrderAroundACallThatTheEngineDoesNotRun) {
+  test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    constexpr size_t large = size_t{1} << 20;
+    void* memory = nullptr;
+    ASSERT_EQ(tuttiMemAlloc(&memory, 2 * large * sizeof(int32_t)), tuttiSuccess) << tuttiGetLastError(nullptr);
+    int32_t* const in = static_cast<int32_t*>(memory);
+    int32_t* const out = in + large;
+    int32_t small_in[4][2] = {}, small_out[4][2] = {};
+    for (int time = 1; time <= 40; ++time) {
+      std::fill_n(in, large, time + rank);
+      for (auto& one : small_in) one[0] = one[1] = time + rank;
+      const bool is_large = time % 2 == 0;
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      for (int i = 0; i < 4; ++i) {
+        const bool here = is_large && i == 1;
+        ASSERT_EQ(tuttiAllReduce(here ? in : small_in[i], here ? out : small_out[i], here ? large : 2, tuttiInt32, tuttiSum,
+                                 comm, nullptr),
+                  tuttiSuccess);
+      }
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+      const int32_t sum = 2 * time + 1;
+      for (int i = 0; i < 4; ++i) {
+        const bool good = is_large && i == 1 ? std::all_of(out, out + large, [&](int32_t one) { return one == sum; })
+                                             : small_out[i][0] == sum && small_out[i][1] == sum;
+        EXPECT_TRUE(good) << "call " << i << ", time " << time;
+      }
+    }
+    ASSERT_EQ(tuttiMemFree(memory), tuttiSuccess);
+  });
+}
+
 // What a rank's sum knows: on rank 1 it takes its time.
 struct SlowSum {
   int rank = 0;
