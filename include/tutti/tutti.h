@@ -625,8 +625,8 @@ TUTTI_API tuttiResult_t tuttiSendRecvWith(const void* sendbuff, size_t sendcount
  * in any order complete, several communicators of one thread progress together. Collectives of one communicator give what
  * they would one after the other, also where one reads what another writes, and it does not matter whether other ranks call
  * them in a group, too; but small ones go at once, so that one way there and back is waited for, not one for each. Calls
- * inside a group check their arguments at once. Groups nest. Errors of End: InvalidUsage (no Start), else the first error of the group. If a call
- * inside the group was refused, End runs nothing and returns that error. */
+ * inside a group check their arguments at once. Groups nest. Errors of End: InvalidUsage (no Start), else the first error of
+ * the group. If a call inside the group was refused, End runs nothing and returns that error. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <set>
@@ -169,6 +170,13 @@ class Network {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::set<int> closing_;
 };
+
+std::vector<int> shuffled_ranks(int size, std::mt19937& random) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::shuffle(ranks.begin(), ranks.end(), random);
+  return ranks;
+}
 
 class LivenessOf : public ::testing::TestWithParam<int> {};
 
@@ -377,9 +385,7 @@ TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
   for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);
     Network network(GetParam(), seed);
-    std::vector<int> order;
-    for (int rank = 0; rank < network.size(); ++rank) order.push_back(rank);
-    std::shuffle(order.begin(), order.end(), random);
+    const std::vector<int> order = shuffled_ranks(network.size(), random);
     for (const int rank : order) {
       network.leave(rank);
       network.run(step_ns * TimeNs(random() % 5));
@@ -400,9 +406,7 @@ TEST_P(LivenessOf, AllWhoLeaveAtAboutTheSameTimeGoSoon) {
   for (unsigned seed = 0; seed < 5 * seeds; ++seed) {
     std::mt19937 random(seed);
     Network network(GetParam(), seed);
-    std::vector<int> order;
-    for (int rank = 0; rank < network.size(); ++rank) order.push_back(rank);
-    std::shuffle(order.begin(), order.end(), random);
+    const std::vector<int> order = shuffled_ranks(network.size(), random);
     for (const int rank : order) {
       network.leave(rank);
       network.close(rank);
@@ -423,9 +427,7 @@ TEST_P(LivenessOfThree, TheMendedTreeStillFindsTheDead) {
   for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);
     Network network(GetParam(), seed);
-    std::vector<int> order;
-    for (int rank = 0; rank < network.size(); ++rank) order.push_back(rank);
-    std::shuffle(order.begin(), order.end(), random);
+    const std::vector<int> order = shuffled_ranks(network.size(), random);
     const size_t leavers = 1 + random() % unsigned(GetParam() - 2);
     for (size_t i = 0; i < leavers; ++i) {
       network.leave(order[i]);

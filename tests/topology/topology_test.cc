@@ -2,11 +2,14 @@
 #include "topology/topology.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 
@@ -158,6 +161,29 @@ TEST(Topology, XmlOfThisMachineLoadsAsThisMachine) {
   const Host host = discover_host(&xml);
   const TemporaryFile file(xml);
   EXPECT_TRUE(load_host(file.path()) == host) << xml;
+}
+
+// What was found once is kept, but not beyond what it depends on.
+TEST(Topology, ThisMachineIsAskedAgainWhereHwlocIsToldOtherwise) {
+  const Host here = discover_host();
+  EXPECT_TRUE(discover_host() == here);
+  ::setenv("HWLOC_XMLFILE", (std::string(TOPOLOGIES) + "/4socket-96core.xml").c_str(), 1);
+  const Host other = discover_host();
+  ::unsetenv("HWLOC_XMLFILE");
+  EXPECT_TRUE(other.packages == machine("4socket-96core").packages);
+  EXPECT_TRUE(discover_host() == here);
+}
+
+TEST(Topology, TheCoresAllowedAreTheCallingThreadsOwn) {
+  const Host here = discover_host();
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(size_t(here.cores_allowed.back()), &one);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+    EXPECT_EQ(discover_host().cores_allowed, std::vector{here.cores_allowed.back()});
+  }).join();
+  EXPECT_EQ(discover_host().cores_allowed, here.cores_allowed);
 }
 
 TEST(Topology, ThisMachineHasAnAllowedCore) {

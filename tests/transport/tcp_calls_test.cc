@@ -60,22 +60,24 @@ class TcpCalls : public ::testing::Test {
 
   // The least number of system calls of several tries: where the machine is busy, the kernel delivers late at times and
   // a receiver asks in vain.
-  int calls_of(size_t bytes, int count) {
-    int least = exchange(bytes, count);
-    for (int i = 0; i < 20; ++i) least = std::min(least, exchange(bytes, count));
+  int calls_of(size_t bytes, int count, bool holds = false) {
+    int least = exchange(bytes, count, holds);
+    for (int i = 0; i < 20; ++i) least = std::min(least, exchange(bytes, count, holds));
     return least;
   }
 
   // Sends `count` messages from rank 0 to rank 1 and then receives them all; returns the system calls.
-  int exchange(size_t bytes, int count) {
+  int exchange(size_t bytes, int count, bool holds = false) {
     std::vector<std::byte> data(bytes);
     const int before = calls;
     const int allocations_before = allocations;
+    if (holds) transports_[0]->hold_small(true);
     for (int i = 0; i < count; ++i) {
       size_t done = 0;
       while (transports_[0]->endpoint(1, 0)->send(data.data(), bytes, 1, done) == Status::again)
         for (const auto& transport : transports_) transport->progress();
     }
+    if (holds) transports_[0]->hold_small(false);
     for (int i = 0; i < count; ++i) {
       size_t done = 0;
       while (transports_[1]->endpoint(0, 0)->recv(data.data(), bytes, 1, done) == Status::again)
@@ -94,6 +96,11 @@ TEST_F(TcpCalls, ASmallMessageCostsOneSystemCallOnEachSide) {
 
 TEST_F(TcpCalls, SmallMessagesThatWaitAreReadTogether) {
   EXPECT_LE(calls_of(8, 100), 110) << "one read serves many messages, though congestion control may space them";
+}
+
+TEST_F(TcpCalls, SmallMessagesThatAreHeldGoTogether) {
+  EXPECT_EQ(calls_of(8, 20, true), 2) << "20 × 24 bytes are one write and one read";
+  EXPECT_EQ(calls_of(2000, 3, true), calls_of(2000, 3)) << "larger ones are not held";
 }
 
 TEST_F(TcpCalls, AMessageOfMiddleSizeIsReadStraightIntoPlaceByOneCall) {
