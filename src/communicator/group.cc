@@ -261,7 +261,7 @@ Status CallSet::look() noexcept {
   }
 }
 
-// again: what it comes after has not passed.
+// again: what it comes after has not passed. (Not inlined, it costs 20 instructions a call.)
 [[gnu::always_inline]] inline Status CallSet::begin(Item& item) noexcept {
   Communicator& communicator = *item.call.communicator;
   const Status may = communicator.may_begin(item.call.request);
