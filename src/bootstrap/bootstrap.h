@@ -103,6 +103,10 @@ constexpr TimeNs silence_within(TimeNs timeout_ns, TimeNs silence_ns) {
   return std::min(silence_ns, std::max(ns_per_s, timeout_ns / 2));
 }
 
+// Where a rank is: it may have left, or have vanished, nobody knows how; or have died, or been given up.
+enum class Presence : uint8_t { here, left, died };
+// Of a rank that is waited for in vain.
+std::string gone_sentence(const std::string& name);
 // Looked at now and then while ranks meet: why somebody who is awaited will not come, or "".
 using GivesUp = std::function<std::string()>;
 
@@ -138,7 +142,7 @@ class Bootstrap {
   struct Wish {
     int peer;
     uint32_t tag;
-    bool although_failed = false;  // among those who live on after a verdict: it does not end the connecting
+    bool although_failed = false;  // among those who live on after a verdict: not it, but the peer's end, ends the connecting
   };
   virtual std::vector<Fd> connect(std::span<const Wish> wishes) = 0;
 
@@ -146,8 +150,9 @@ class Bootstrap {
 
   // Null while healthy. Once not null, it never changes.
   const Verdict* verdict() const noexcept { return verdict_cell().load(std::memory_order_acquire); }
-  // Whether `rank` has died, was given up or has left, as far as this rank knows.
-  virtual bool has_gone(int rank) const noexcept = 0;
+  // As far as this rank knows. It knows of a death before it knows of those who leave because of it.
+  virtual Presence presence(int rank) const noexcept = 0;
+  bool has_gone(int rank) const noexcept { return presence(rank) != Presence::here; }
   // Where verdict() lies, for who looks often. Stored with release.
   virtual const std::atomic<const Verdict*>& verdict_cell() const noexcept = 0;
   // Makes `verdict` this communicator's end, unless it has one. Where several ranks find something at once, or some have

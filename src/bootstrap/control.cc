@@ -406,9 +406,9 @@ void Control::finish_meeting(FrameType last_word, const Bytes& payload) {
   meeting_.close();
 }
 
-bool Control::has_gone(int rank) const noexcept {
+Presence Control::presence(int rank) const noexcept {
   const Lock lock(mutex_);
-  return !liveness_.lives(rank);
+  return liveness_.lives(rank) ? Presence::here : liveness_.dead(rank) ? Presence::died : Presence::left;
 }
 
 void Control::fail(Verdict verdict) noexcept {

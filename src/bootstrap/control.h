@@ -57,7 +57,7 @@ class Control {
   // --- Liveness; any thread.
   const Verdict* verdict() const noexcept { return verdict_.load(std::memory_order_acquire); }  // pairs: publish()
   const std::atomic<const Verdict*>& verdict_cell() const noexcept { return verdict_; }
-  bool has_gone(int rank) const noexcept;
+  Presence presence(int rank) const noexcept;
   void fail(Verdict verdict) noexcept;
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make);
   void leave() noexcept;

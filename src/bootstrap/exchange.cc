@@ -206,7 +206,8 @@ Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline, bool although_fai
   Lock lock(mutex_);
   const auto found = [&] { return parked_.find({peer, tag}); };
   changed_.wait_until(lock, deadline, [&] {
-    return found() != parked_.end() || (verdict() != nullptr && !although_failed) || doorkeeper_.accept_error() != 0;
+    const bool in_vain = although_failed ? !liveness_.lives(peer) : verdict() != nullptr;
+    return found() != parked_.end() || in_vain || doorkeeper_.accept_error() != 0;
   });
   const auto entry = found();
   if (entry != parked_.end()) {
@@ -217,6 +218,7 @@ Fd Control::take_data(int peer, uint32_t tag, TimeNs deadline, bool although_fai
     return fd;
   }
   if (!although_failed) throw_verdict();
+  if (although_failed && !liveness_.lives(peer)) throw Error(Code::remote_error, gone_sentence(liveness_.name(peer)));
   throw_accept_error();
   throw Error(Code::timeout, fmt::format("{} opened no data connection with tag {} to rank {} {}", liveness_.name(peer),
                                          tag, rank_, within(options_.timeout_ns)));

@@ -230,7 +230,7 @@ class Joined final : public Bootstrap {
     return fds;
   }
 
-  bool has_gone(int rank) const noexcept override { return control_->has_gone(rank); }
+  Presence presence(int rank) const noexcept override { return control_->presence(rank); }
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return control_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
@@ -250,11 +250,12 @@ class Joined final : public Bootstrap {
     DialOptions dialling;
     dialling.deadline = deadline;
     dialling.system = options_.system;
-    dialling.stop = [&] { return verdict() != nullptr && !wish.although_failed; };
+    dialling.stop = [&] { return wish.although_failed ? has_gone(wish.peer) : verdict() != nullptr; };
     DialResult result = dial(member.addresses, Secret{key_, member.identity, options_.protocol_version}, hello,
                              dialling);
     if (result.kind == DialResult::Kind::connected) return std::move(result.fd);
     if (const Verdict* why = verdict(); why != nullptr && !wish.although_failed) throw Error(why->code, why->sentence);
+    if (wish.although_failed && has_gone(wish.peer)) throw Error(Code::remote_error, gone_sentence(describe(wish.peer)));
     if (result.kind == DialResult::Kind::system)
       throw descriptor_error(fmt::format("{} cannot make a socket for a data connection", describe(rank_)),
                              result.error_number);
@@ -272,6 +273,8 @@ class Joined final : public Bootstrap {
 };
 
 }  // namespace
+
+std::string gone_sentence(const std::string& name) { return name + " has gone, and is waited for in vain"; }
 
 std::unique_ptr<Bootstrap> Bootstrap::join(const JobId& id, int rank, int size, const BootstrapOptions& options,
                                            const Log& log, const GivesUp& gives_up) {

@@ -112,6 +112,7 @@ class Liveness {
   const Verdict* verdict() const noexcept { return verdict_.code == Code::success ? nullptr : &verdict_; }
   bool has_left(int rank) const { return manner_[size_t(rank)] == Manner::left; }
   bool lives(int rank) const { return lives_[size_t(rank)]; }
+  bool dead(int rank) const { return manner_[size_t(rank)] >= Manner::unreachable && !has_left(rank); }
   // Every link of the tree is there, as far as is known.
   bool repaired() const { return dialing_ < 0 && expected_.empty(); }
   bool cut_off() const;
@@ -146,7 +147,6 @@ class Liveness {
   void take_gone(std::span<const Gone> ranks, int except, TimeNs now);
   void take_decision(uint32_t number, int decider, Bytes value, int except);
   void lose(int rank, Manner manner, TimeNs now);
-  bool dead(int rank) const { return manner_[size_t(rank)] >= Manner::unreachable && !has_left(rank); }
   Decision& decision(uint32_t number);
   const Decision* find_decision(uint32_t number) const;
   int lowest() const;

@@ -279,6 +279,8 @@ class Communicator {
   bool goes_by_messages(const Operation& operation) const noexcept {
     return &operation != by_shared_memory_ && &operation != by_peers_ && operation.work().device == nullptr;
   }
+  // Why one of these is waited for in vain, or "".
+  std::string who_has_gone(std::span<const int> members) const;
   // As `rank` of `size`, of which `members` are ranks of this one: it is given up where one of those has gone.
   std::unique_ptr<Communicator> join_from(const std::vector<int>& members, const JobId& id, int rank, int size,
                                           const CommunicatorOptions& options) const;

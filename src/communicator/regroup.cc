@@ -69,33 +69,54 @@ T value_of(std::span<const std::byte> bytes) {
   return value;
 }
 
+// An id on its way to or from a peer. The wait is given up where one that the id is for has gone.
+struct Handover {
+  int fd;
+  TimeNs deadline;
+  const std::string& peer;
+  const GivesUp& gives_up;
+
+  void check() const {
+    if (const std::string why = gives_up(); !why.empty()) throw Error(Code::remote_error, why);
+  }
+  // A peer that closes may have heard first of who has gone.
+  [[noreturn]] void throw_closed() const {
+    for (int i = 0; i < 20; ++i) {
+      check();
+      ::poll(nullptr, 0, 50);
+    }
+    throw Error(Code::remote_error, fmt::format("{} closed its connection while shrinking", peer));
+  }
+};
+
 // Moves all of an id over a connection that does not block: `move` sends or receives some of the bytes.
 template <class Move>
-void move_id(int fd, short event, IdBytes& id, TimeNs deadline, const std::string& peer, Move move) {
+void move_id(const Handover& over, short event, IdBytes& id, Move move) {
   for (size_t done = 0; done < id.size();) {
-    const ssize_t moved = move(fd, id.data() + done, id.size() - done);
+    const ssize_t moved = move(over.fd, id.data() + done, id.size() - done);
     if (moved > 0) {
       done += size_t(moved);
       continue;
     }
-    if (moved == 0) throw Error(Code::remote_error, fmt::format("{} closed its connection while shrinking", peer));
+    if (moved == 0 || errno == ECONNRESET || errno == EPIPE) over.throw_closed();
     if (errno == EINTR) continue;
     if (errno != EAGAIN) throw system_error("cannot hand over the id of the new communicator", errno);
-    const TimeNs left = deadline - now_ns();
-    if (left <= 0) throw Error(Code::timeout, fmt::format("{} was silent while shrinking until the deadline", peer));
-    pollfd waiting{fd, event, 0};
-    ::poll(&waiting, 1, int(std::min<TimeNs>(left / ns_per_ms + 1, 1000)));
+    over.check();
+    const TimeNs left = over.deadline - now_ns();
+    if (left <= 0) throw Error(Code::timeout, fmt::format("{} was silent while shrinking until the deadline", over.peer));
+    pollfd waiting{over.fd, event, 0};
+    ::poll(&waiting, 1, int(std::min<TimeNs>(left / ns_per_ms + 1, 50)));
   }
 }
 
-void send_id(int fd, IdBytes& id, TimeNs deadline, const std::string& peer) {
-  move_id(fd, POLLOUT, id, deadline, peer,
+void send_id(const Handover& over, IdBytes& id) {
+  move_id(over, POLLOUT, id,
           [](int to, char* data, size_t bytes) { return ::send(to, data, bytes, MSG_NOSIGNAL); });
 }
 
-IdBytes receive_id(int fd, TimeNs deadline, const std::string& peer) {
+IdBytes receive_id(const Handover& over) {
   IdBytes id{};
-  move_id(fd, POLLIN, id, deadline, peer,
+  move_id(over, POLLIN, id,
           [](int from, char* data, size_t bytes) { return ::recv(from, data, bytes, 0); });
   return id;
 }
@@ -145,18 +166,27 @@ std::unique_ptr<Communicator> Communicator::shrink(std::span<const int> excluded
   const TimeNs deadline = deadline_of(options);
   const int leader = members[0];
   const int rank = int(std::find(members.begin(), members.end(), rank_) - members.begin());
+  const GivesUp gives_up = [&] { return who_has_gone(members); };
+  const auto connect = [&](std::span<const Bootstrap::Wish> wishes) {
+    try {
+      return bootstrap_->connect(wishes);
+    } catch (const Error&) {
+      if (const std::string why = gives_up(); !why.empty()) throw Error(Code::remote_error, why);
+      throw;
+    }
+  };
   IdBytes id{};
   if (rank_ != leader) {
     const Bootstrap::Wish wish{leader, tag, true};
-    const std::vector<Fd> link = bootstrap_->connect({&wish, 1});
-    id = receive_id(link[0].get(), deadline, bootstrap_->describe(leader));
+    const std::vector<Fd> link = connect({&wish, 1});
+    id = receive_id({link[0].get(), deadline, bootstrap_->describe(leader), gives_up});
   } else {
     id = new_id(options);
     std::vector<Bootstrap::Wish> wishes;
     for (size_t i = 1; i < members.size(); ++i) wishes.push_back({members[i], tag, true});
-    const std::vector<Fd> links = bootstrap_->connect(wishes);
+    const std::vector<Fd> links = connect(wishes);
     for (size_t i = 0; i < links.size(); ++i)
-      send_id(links[i].get(), id, deadline, bootstrap_->describe(wishes[i].peer));
+      send_id({links[i].get(), deadline, bootstrap_->describe(wishes[i].peer), gives_up}, id);
   }
   return join_from(members, decode(id), rank, int(members.size()), options);
 }
@@ -226,10 +256,16 @@ std::unique_ptr<Communicator> Communicator::shrink_to_living(const CommunicatorO
 
 std::unique_ptr<Communicator> Communicator::join_from(const std::vector<int>& members, const JobId& id, int rank, int size,
                                                       const CommunicatorOptions& options) const {
-  return join(id, rank, size, options, [&]() -> std::string {
-    const auto gone = std::ranges::find_if(members, [this](int member) { return bootstrap_->has_gone(member); });
-    return gone == members.end() ? "" : bootstrap_->describe(*gone) + " has gone, and will not join";
-  });
+  return join(id, rank, size, options, [&] { return who_has_gone(members); });
+}
+
+// Who died is the reason of others' going.
+std::string Communicator::who_has_gone(std::span<const int> members) const {
+  for (const Presence how : {Presence::died, Presence::left}) {
+    const auto gone = std::ranges::find_if(members, [&](int member) { return bootstrap_->presence(member) == how; });
+    if (gone != members.end()) return gone_sentence(bootstrap_->describe(*gone));
+  }
+  return "";
 }
 
 std::unique_ptr<Communicator> Communicator::replace(const JobId* id, const CommunicatorOptions& options) {

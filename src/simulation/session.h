@@ -55,7 +55,7 @@ class RankBootstrap final : public Bootstrap {
   std::vector<Bytes> all_gather(std::span<const std::byte>) override { refuse(); }
   void barrier() override { refuse(); }
   std::vector<Fd> connect(std::span<const Wish>) override { refuse(); }
-  bool has_gone(int) const noexcept override { return false; }  // nobody joins from here
+  Presence presence(int) const noexcept override { return Presence::here; }  // nobody joins from here
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return verdict_; }
   void fail(Verdict verdict) noexcept override { world_.fail(session_, rank_, std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { wake_ = std::move(wake); }

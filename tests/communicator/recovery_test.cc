@@ -183,6 +183,35 @@ TEST(Recovery, WhoDiesWhileOthersShrinkIsNotWaitedFor) {
              double(longest) / 1e6);
 }
 
+// By a list too: whose end comes while the others shrink is told at once, as its or as one that the list lacks.
+TEST(Recovery, WhoDiesInsteadOfShrinkingByAListIsNotWaitedFor) {
+  for (const int victim : {0, 3, 6}) {
+    const Shared board;
+    test::Processes processes(n, {}, [&](int rank, tuttiComm_t comm) {
+      ++board->at_work;
+      if (rank == victim) ::pause();  // until it is killed
+      if (rank == n - 1) return;      // excluded
+      const int excluded = n - 1;
+      tuttiComm_t rest = nullptr;
+      const TimeNs since = now_ns();
+      const tuttiResult_t result = tuttiCommShrink(comm, &excluded, 1, &rest, nullptr, TUTTI_SHRINK_DEFAULT);
+      EXPECT_TRUE(result == tuttiRemoteError || result == tuttiInvalidArgument) << result << ": " << tuttiGetLastError(nullptr);
+      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find(fmt::format("rank {}", victim)), std::string::npos)
+          << tuttiGetLastError(nullptr);
+      EXPECT_LT(now_ns() - since, 10 * ns_per_s);  // far from the deadline
+    });
+    while (board->at_work.load() < n) ::usleep(1000);
+    ::usleep(100000);  // the others are in the call
+    ::kill(processes.pid(victim), SIGKILL);
+    for (int rank = 0; rank < n; ++rank) {
+      const int status = processes.wait(rank);
+      if (rank != victim) {
+        EXPECT_EQ(status, 0) << "rank " << rank << ", victim " << victim;
+      }
+    }
+  }
+}
+
 // What one rank cannot do is every rank's error, and the communicator that they come from is as it was.
 TEST(Recovery, WhereOneCannotJoinAllAreToldAndMayShrinkAgain) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer needs descriptors of its own, and takes memory that it cannot try for broken";

@@ -156,7 +156,7 @@ class FakeBootstrap final : public Bootstrap {
     return fds;
   }
 
-  bool has_gone(int) const noexcept override { return false; }
+  Presence presence(int) const noexcept override { return Presence::here; }
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return job_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { job_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { job_->on_verdict(rank_, std::move(wake)); }

@@ -55,7 +55,7 @@ class ProcessBootstrap final : public Bootstrap {
   }
   void barrier() override { all_gather({}); }
   std::vector<Fd> connect(std::span<const Wish>) override { return {}; }
-  bool has_gone(int) const noexcept override { return false; }
+  Presence presence(int) const noexcept override { return Presence::here; }
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return no_verdict_; }
   void fail(Verdict) noexcept override {}
   void on_verdict(std::function<void()>) override {}
