@@ -17,6 +17,7 @@ namespace HWY_NAMESPACE {
 template <typename T>
 struct FloatLanes {
   using Lane = T;
+  static constexpr bool in_pairs = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, uint32_t divisor) {
     return divide_floats(d, v, divisor);
@@ -45,10 +46,34 @@ struct FloatElement : FloatLanes<T> {
 
 // --- float16 and bfloat16: computed in float32, rounded once to nearest even
 
+// NaN of both vectors made canonical, where there is any, which is seldom.
+template <class D>
+HWY_INLINE void make_canonical(D d, hn::Vec<D>& v0, hn::Vec<D>& v1) {
+  if (HWY_LIKELY(hn::AllFalse(d, hn::Or(hn::IsNaN(v0), hn::IsNaN(v1))))) return;
+  v0 = canonical(d, v0);
+  v1 = canonical(d, v1);
+}
+
 struct Float16Element : FloatLanes<float> {
   using Code = SmallFloatCode<10, 15>;
   static constexpr size_t bytes = 2;
+  static constexpr bool in_pairs = native_float16;
 
+#if HWY_TARGET != HWY_SCALAR
+  template <class D>
+  static HWY_INLINE void load_pair(D d, const uint8_t* from, hn::Vec<D>& v0, hn::Vec<D>& v1) {
+    v0 = load(d, from);
+    v1 = load(d, from + hn::Lanes(d) * bytes);
+  }
+  template <class D>
+  static HWY_INLINE auto joined(D d, hn::Vec<D> v0, hn::Vec<D> v1) {
+    const hn::Repartition<uint16_t, D> all;
+    const hn::Rebind<hwy::float16_t, D> half;
+    const hn::Rebind<uint16_t, D> half_bits;
+    make_canonical(d, v0, v1);
+    return hn::Combine(all, hn::BitCast(half_bits, hn::DemoteTo(half, v1)), hn::BitCast(half_bits, hn::DemoteTo(half, v0)));
+  }
+#endif
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
     const auto halves = load_lanes(hn::Rebind<uint16_t, D>(), from);
@@ -77,6 +102,33 @@ struct Float16Element : FloatLanes<float> {
 
 struct Bfloat16Element : FloatLanes<float> {
   static constexpr size_t bytes = 2;
+  static constexpr bool in_pairs = HWY_TARGET != HWY_SCALAR;
+
+#if HWY_TARGET != HWY_SCALAR
+  // The elements of even places and those of odd ones, which thus stay where they are.
+  template <class D>
+  static HWY_INLINE void load_pair(D d, const uint8_t* from, hn::Vec<D>& even, hn::Vec<D>& odd) {
+    const hn::RebindToUnsigned<D> bits;
+    const auto both = load_lanes(bits, from);
+    even = hn::BitCast(d, hn::ShiftLeft<16>(both));
+    odd = hn::BitCast(d, hn::And(both, hn::Set(bits, 0xffff0000u)));
+  }
+  template <class D>
+  static HWY_INLINE auto joined(D d, hn::Vec<D> even, hn::Vec<D> odd) {
+    const hn::RebindToUnsigned<D> bits;
+    const hn::Repartition<uint16_t, D> halves;
+    make_canonical(d, even, odd);
+    const auto e = hn::BitCast(bits, even), o = hn::BitCast(bits, odd);
+    const auto kept = hn::OddEven(hn::BitCast(halves, o), hn::BitCast(halves, hn::ShiftRight<16>(e)));
+    const auto cut = hn::OddEven(hn::BitCast(halves, hn::ShiftLeft<16>(o)), hn::BitCast(halves, e));
+    // One more where what is cut off is above a half of the last bit that is kept, or a half and that bit is 1: where
+    // 0x8000 - cut + (that bit is 0) - 1 is below 0.
+    const hn::RebindToSigned<decltype(halves)> whole;
+    const auto below_half = hn::BitCast(whole, hn::Xor(cut, hn::Set(halves, uint16_t{0x7fff})));
+    const auto is_even = hn::BitCast(whole, hn::AndNot(kept, hn::Set(halves, uint16_t{1})));
+    return hn::Add(kept, hn::ShiftRight<15>(hn::BitCast(halves, hn::SaturatedAdd(below_half, is_even))));
+  }
+#endif
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
@@ -94,6 +146,27 @@ struct Bfloat16Element : FloatLanes<float> {
     store_lanes(halves, hn::TruncateTo(halves, hn::ShiftRight<16>(rounded)), to);
   }
 };
+
+// Rounded by the instruction for it, of AVX512_BF16, which no target of Highway's is known to have (has_native_bfloat16()).
+// It takes subnormals for zeros and keeps what a NaN carries: these, which are seldom, go the way of all processors.
+#if HWY_TARGET == HWY_AVX3
+struct NativeBfloat16Element : Bfloat16Element {
+  template <class D>
+  static HWY_INLINE auto joined(D d, hn::Vec<D> even, hn::Vec<D> odd) {
+    const hn::Repartition<uint16_t, D> halves;
+    constexpr int nan_or_subnormal = 0x80 | 0x20 | 0x01;
+    const auto unfit = _mm512_fpclass_ps_mask(even.raw, nan_or_subnormal) | _mm512_fpclass_ps_mask(odd.raw, nan_or_subnormal);
+    if (HWY_UNLIKELY(unfit != 0)) return Bfloat16Element::joined(d, even, odd);
+    __m512i apart;  // first all of the even places
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(apart) : "v"(odd.raw), "v"(even.raw));
+    alignas(64) static constexpr uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return hn::Vec<decltype(halves)>{_mm512_permutexvar_epi16(_mm512_load_si512(order), apart)};
+  }
+};
+
+inline bool has_native_bfloat16() { return __builtin_cpu_supports("avx512bf16"); }
+#endif
 
 // --- float8e4m3 and float8e5m2: computed in float32, rounded once to nearest even, saturating
 

@@ -1,4 +1,4 @@
-// float16 and bfloat16: folded in float32, rounded once to nearest even.
+// float16 and bfloat16: folded in float32, rounded once to nearest even. max and min compare their codes.
 #include "reduce/families.h"
 #include "reduce/targets.h"
 
@@ -6,16 +6,25 @@
 #define HWY_TARGET_INCLUDE "reduce/floats16.cc"
 #include <hwy/foreach_target.h>
 #include "reduce/elements-inl.h"
+#include "reduce/ordered-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
 ReduceFunction float16_function_here(DataType type, ReduceOp op) {
-  return type == DataType::bfloat16 ? function_for<Bfloat16Element>(op) : function_for<Float16Element>(op);
+#if HWY_TARGET == HWY_AVX3
+  const bool sums = op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premulsum;
+  if (type == DataType::bfloat16 && sums && has_native_bfloat16()) return reduce<NativeBfloat16Element, Sum>;
+#endif
+  return type == DataType::bfloat16 ? small_float_function<Bfloat16Element, int16_t, 0x7f80, 0x7fc0>(op)
+                                    : small_float_function<Float16Element, int16_t, 0x7c00, 0x7e00>(op);
 }
 
 PutFunction float16_put_here(DataType type, ReduceOp op) {
+#if HWY_TARGET == HWY_AVX3
+  if (type == DataType::bfloat16 && has_native_bfloat16()) return put_function_for<NativeBfloat16Element>(op);
+#endif
   return type == DataType::bfloat16 ? put_function_for<Bfloat16Element>(op) : put_function_for<Float16Element>(op);
 }
 

@@ -1,4 +1,5 @@
-// float8e4m3 and float8e5m2: folded in float32, rounded once to nearest even, saturating.
+// float8e4m3 and float8e5m2: folded in float32, rounded once to nearest even, saturating. max and min
+// compare their codes.
 #include "reduce/families.h"
 #include "reduce/targets.h"
 
@@ -6,13 +7,15 @@
 #define HWY_TARGET_INCLUDE "reduce/floats8.cc"
 #include <hwy/foreach_target.h>
 #include "reduce/elements-inl.h"
+#include "reduce/ordered-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti {
 namespace HWY_NAMESPACE {
 
 ReduceFunction float8_function_here(DataType type, ReduceOp op) {
-  return type == DataType::float8e5m2 ? function_for<Float8e5m2Element>(op) : function_for<Float8e4m3Element>(op);
+  return type == DataType::float8e5m2 ? small_float_function<Float8e5m2Element, int8_t, 0x7c, 0x7e>(op)
+                                      : small_float_function<Float8e4m3Element, int8_t, 0x7e, 0x7f>(op);
 }
 
 }  // namespace HWY_NAMESPACE

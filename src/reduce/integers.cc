@@ -1,4 +1,6 @@
 // Integers of 8 to 64 bits: they wrap; division truncates. Bits are joined as bytes, of whatever width.
+#include <bit>
+
 #include "reduce/families.h"
 #include "reduce/targets.h"
 
@@ -15,6 +17,7 @@ template <typename T>
 struct IntegerElement {
   using Lane = T;
   static constexpr size_t bytes = sizeof(T);
+  static constexpr bool in_pairs = false;
 
   template <class D>
   static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* from) {
@@ -35,29 +38,47 @@ struct IntegerElement {
   }
 };
 
-// Up to 32 bits by way of double, which the compiler vectorizes: the quotient of two such integers is at least
-// 2^-32 away from the next whole number, and rounding moves it by at most 2^-21 of 2^-32.
+// Up to 32 bits by way of a float twice as wide, which the compiler vectorizes: (magnitude + 1/2) / divisor is at least
+// half of 1 / divisor away from any whole number, and two roundings, of the reciprocal and of the product, move it by less
+// than 2^-6 of 1 / divisor. Of 64 bits, halves, quarters and so on are shifted. A whole number of blocks at a time: what
+// is vectorized at -O2.
+constexpr size_t divided_block = 64;
+
 template <typename T>
-HWY_INLINE void divide_integers(T* elements, size_t count, uint32_t divisor) {
-  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
-  for (size_t i = 0; i < count; ++i)
-    if constexpr (sizeof(T) < 8)
-      elements[i] = static_cast<T>(static_cast<int64_t>(static_cast<double>(elements[i]) / divisor));
-    else
-      elements[i] = static_cast<T>(static_cast<Wide>(elements[i]) / static_cast<Wide>(divisor));
+HWY_INLINE void divide_block(T* elements, uint32_t divisor) {
+  constexpr size_t count = divided_block;
+  if constexpr (sizeof(T) < 8) {
+    using Float = std::conditional_t<sizeof(T) < 4, float, double>;
+    using Whole = std::conditional_t<sizeof(T) < 4, int32_t, int64_t>;
+    const Float reciprocal = Float{1} / static_cast<Float>(divisor);
+    for (size_t i = 0; i < count; ++i) {
+      const Float value = static_cast<Float>(elements[i]), half = elements[i] < T{0} ? Float(-0.5) : Float(0.5);
+      elements[i] = static_cast<T>(static_cast<Whole>((value + half) * reciprocal));
+    }
+  } else if (std::has_single_bit(divisor)) {
+    const int shift = std::countr_zero(divisor);
+    for (size_t i = 0; i < count; ++i) {
+      const T towards_zero = elements[i] < T{0} ? static_cast<T>(divisor - 1) : T{0};
+      elements[i] = static_cast<T>((elements[i] + towards_zero) >> shift);
+    }
+  } else {
+    for (size_t i = 0; i < count; ++i) elements[i] = static_cast<T>(elements[i] / static_cast<T>(divisor));
+  }
 }
 
 // Block by block: sum into a stage, divide there, copy to the output.
 template <typename T>
 HWY_NOINLINE void average(const Fold& fold, Store store) {
   constexpr size_t stage_elements = stage_bytes / sizeof(T);
+  static_assert(stage_elements % divided_block == 0);
   alignas(64) T stage[stage_elements];
   const void* inputs[reduce_inputs_max];
   for (size_t i = 0; i < fold.count; i += stage_elements) {
     const size_t count = std::min(stage_elements, fold.count - i), offset = i * sizeof(T);
     for (int k = 0; k < fold.n_inputs; ++k) inputs[k] = bytes_of(fold.inputs[k]) + offset;
     reduce<IntegerElement<std::make_unsigned_t<T>>, Sum>(stage, inputs, fold.n_inputs, count, 1, Store::cached);
-    divide_integers(stage, count, fold.divisor);
+    std::fill(stage + count, stage + (count + divided_block - 1) / divided_block * divided_block, T{0});
+    for (size_t k = 0; k < count; k += divided_block) divide_block(stage + k, fold.divisor);
     if (store == Store::streaming)
       stream_bytes(fold.output + offset, reinterpret_cast<const uint8_t*>(stage), count * sizeof(T));
     else

@@ -1,7 +1,8 @@
 // The body of every reduction: one pass over n inputs. Compiled once per instruction set by each family's source.
 //
 // An Element says how a type is read into lanes it can be computed in (float32 for the small floats) and written back;
-// an Op joins two vectors of such lanes. Both speak of any width by a Highway tag.
+// an Op joins two vectors of such lanes. Both speak of any width by a Highway tag. Small floats are read and written two
+// vectors at a time where that is less work (in_pairs), in whatever order the Element likes.
 #if defined(TUTTI_REDUCE_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_KERNEL_INL_H_
 #undef TUTTI_REDUCE_KERNEL_INL_H_
@@ -152,11 +153,42 @@ HWY_INLINE hn::Vec<D> fold_vector(D d, const Fold& fold, size_t offset) {
   return Element::divide(d, folded, fold.divisor);
 }
 
-// Rounds and writes one vector. Streams only Elements that fill their lanes, whose output is aligned.
+// Elements of a turn: two vectors of lanes.
+template <class Element, class D>
+HWY_INLINE void load_pair(D d, const uint8_t* from, hn::Vec<D>& v0, hn::Vec<D>& v1) {
+  if constexpr (Element::in_pairs) {
+    Element::load_pair(d, from, v0, v1);
+  } else {
+    v0 = Element::load(d, from);
+    v1 = Element::load(d, from + hn::Lanes(d) * Element::bytes);
+  }
+}
+
+// Whether a turn's elements fill whole vectors, which can be streamed.
+template <class Element>
+constexpr bool fills_vectors = Element::in_pairs ? 2 * Element::bytes == sizeof(typename Element::Lane)
+                                                 : Element::bytes == sizeof(typename Element::Lane);
+
+// Rounds two vectors and writes them to all outputs. Streams only Elements that fill vectors, to aligned outputs.
 template <class Element, Store store, class D>
-HWY_INLINE void put(D d, hn::Vec<D> v, uint8_t* to) {
-  if constexpr (store == Store::streaming) stream_lanes(d, Element::rounded(d, v), to);
-  else Element::store(d, v, to);
+HWY_INLINE void put_pair(D d, hn::Vec<D> v0, hn::Vec<D> v1, uint8_t* const* to, int n_outputs, size_t at) {
+  if constexpr (Element::in_pairs) {
+    const auto joined = Element::joined(d, v0, v1);
+    const hn::DFromV<decltype(joined)> tag;
+    for (int k = 0; k < n_outputs; ++k)
+      if constexpr (store == Store::streaming) stream_lanes(tag, joined, to[k] + at);
+      else store_lanes(tag, joined, to[k] + at);
+  } else {
+    const size_t step = hn::Lanes(d) * Element::bytes;
+    for (int k = 0; k < n_outputs; ++k)
+      if constexpr (store == Store::streaming) {
+        stream_lanes(d, Element::rounded(d, v0), to[k] + at);
+        stream_lanes(d, Element::rounded(d, v1), to[k] + at + step);
+      } else {
+        Element::store(d, v0, to[k] + at);
+        Element::store(d, v1, to[k] + at + step);
+      }
+  }
 }
 
 // The inputs of a fold, read two vectors a turn: n of them, or, where n is 0, as many as the fold has. Every input
@@ -172,8 +204,7 @@ class Inputs {
   // Folds the two vectors that begin `at` bytes after the inputs' first.
   template <class D, class V>
   HWY_INLINE void fold(D d, size_t at, V& v0, V& v1) const {
-    v0 = Element::load(d, from_[0] + at);
-    v1 = Element::load(d, from_[0] + at + hn::Lanes(d) * Element::bytes);
+    load_pair<Element>(d, from_[0] + at, v0, v1);
     join_others(d, at, v0, v1, std::make_index_sequence<most - 1>());
   }
 
@@ -193,8 +224,10 @@ class Inputs {
 
   template <class D, class V>
   static HWY_INLINE void join(D d, const uint8_t* from, V& v0, V& v1) {
-    v0 = Op::apply(d, v0, Element::load(d, from));
-    v1 = Op::apply(d, v1, Element::load(d, from + hn::Lanes(d) * Element::bytes));
+    V next0, next1;
+    load_pair<Element>(d, from, next0, next1);
+    v0 = Op::apply(d, v0, next0);
+    v1 = Op::apply(d, v1, next1);
   }
 
   HWY_INLINE bool is_there(size_t k) const { return n > 0 || int(k) < n_; }
@@ -221,10 +254,7 @@ HWY_INLINE size_t fold_counted(D d, const Fold& fold, uint8_t* const* outputs, i
     inputs.fold(d, at, v0, v1);
     v0 = Element::divide(d, v0, divisor);
     v1 = Element::divide(d, v1, divisor);
-    for (int k = 0; k < to_n; ++k) {
-      put<Element, store>(d, v0, to[k] + at);
-      put<Element, store>(d, v1, to[k] + at + step);
-    }
+    put_pair<Element, store>(d, v0, v1, to, to_n, at);
   }
   return end / Element::bytes;
 }
@@ -346,9 +376,8 @@ HWY_INLINE void fold_direct(const Fold& fold) {
 // The count is large: a head never reaches past it.
 template <class Element, class Op>
 HWY_NOINLINE void fold_streaming(const Fold& fold) {
-  constexpr bool fills_lanes = Element::bytes == sizeof(typename Element::Lane);
   bool direct = false;
-  if constexpr (fills_lanes) {
+  if constexpr (fills_vectors<Element>) {
     direct = reinterpret_cast<uintptr_t>(fold.output) % Element::bytes == 0;
     if (direct) fold_direct<Element, Op>(fold);
   }
@@ -403,11 +432,10 @@ HWY_NOINLINE void put_everywhere(void* const* outputs, int n_outputs, const void
   }
   Fold fold{nullptr, inputs, n_inputs, count, divisor};
   size_t done = 0;
-  constexpr bool fills_lanes = Element::bytes == sizeof(typename Element::Lane);
   if (store == Store::cached) {
     done = put_turns<Element, Op, Store::cached>(fold, to, n_outputs);
   } else {
-    if constexpr (fills_lanes)
+    if constexpr (fills_vectors<Element>)
       if (aligned) done = put_turns<Element, Op, Store::streaming>(fold, to, n_outputs);
   }
   if (done == count) return;

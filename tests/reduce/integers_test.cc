@@ -57,5 +57,48 @@ TEST(Integers, DivisionIsExactAroundMultiplesOfAnyDivisor) {
       }
 }
 
+// All of 8 and 16 bits, and of more many around multiples of the divisor; on every instruction set.
+template <typename T>
+void expect_quotients(DataType type) {
+  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+  std::mt19937_64 random(seed);
+  std::vector<T> values, zeros, quotients;
+  // 41 and 49 are the first whose reciprocals, as floats of 32 and 64 bits, times themselves are below 1.
+  for (const uint32_t divisor : {2u, 3u, 4u, 5u, 6u, 7u, 8u, 10u, 41u, 49u, 127u, 128u, 255u, 256u, 257u, 1000u, 32767u, 65535u, 65536u,
+                                 16777217u, 2147483647u, 2147483648u, 4294967295u}) {
+    values.clear();
+    if constexpr (sizeof(T) <= 2) {
+      for (uint32_t bits = 0; bits < 1u << (8 * sizeof(T)); ++bits) values.push_back(T(bits));
+    } else {
+      for (const T end : {std::numeric_limits<T>::min(), std::numeric_limits<T>::max(), T(0)})
+        for (int near = -3; near <= 3; ++near) values.push_back(T(uint64_t(end) + uint64_t(int64_t(near))));
+      for (int i = 0; i < 5000; ++i) {
+        const uint64_t multiple = (random() >> random() % 64) / divisor * divisor;
+        values.push_back(T(multiple + random() % 3 - 1));
+      }
+    }
+    zeros.assign(values.size(), T(0));
+    quotients.resize(values.size());
+    const void* inputs[] = {values.data(), zeros.data()};
+    on_every_target([&] {
+      reduce_function(type, ReduceOp::avg)(quotients.data(), inputs, 2, values.size(), divisor, Store::cached);
+      for (size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(quotients[i], T(Wide(values[i]) / Wide(divisor))) << name(type) << ": " << +values[i] << " / " << divisor;
+    });
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(Integers, EveryQuotientIsExact) {
+  expect_quotients<int8_t>(DataType::int8);
+  expect_quotients<uint8_t>(DataType::uint8);
+  expect_quotients<int16_t>(DataType::int16);
+  expect_quotients<uint16_t>(DataType::uint16);
+  expect_quotients<int32_t>(DataType::int32);
+  expect_quotients<uint32_t>(DataType::uint32);
+  expect_quotients<int64_t>(DataType::int64);
+  expect_quotients<uint64_t>(DataType::uint64);
+}
+
 }  // namespace
 }  // namespace tutti
