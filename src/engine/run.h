@@ -243,7 +243,7 @@ class Engine::Run {
   Status receive(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
     const Store how = could_stream() && fold.n_to == 0 ? past_caches(write_at(fold.dst), bytes) : Store::cached;
-    const bool is_viewed = how == Store::streaming || (ends_tile(fold) && bytes >= put_copy_bytes_min);
+    const bool is_viewed = how == Store::streaming || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
     if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view())
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     const std::byte* message = nullptr;
@@ -302,10 +302,16 @@ class Engine::Run {
     return Status::done;
   }
 
-  // Whether the plan's first step sends to one rank what nothing is awaited for, by a slot.
+  // Whether the plan's first step sends to one rank what nothing is awaited for.
+  bool begins_by_sending() const noexcept {
+    const Fold& first = plan_.steps[0];
+    return first.n_from == 0 && first.n_to == 1 && first.a.buffer != Buffer::scratch && work_.vectors == 1;
+  }
+
+  // And does so by a slot.
   bool may_begin_early() const noexcept {
     const Fold& first = plan_.steps[0];
-    if (first.n_from > 0 || first.n_to != 1 || first.a.buffer == Buffer::scratch || work_.vectors > 1) return false;
+    if (!begins_by_sending()) return false;
     if (first.dst.count > 0 ? !first.copies_input() : first.b.count > 0 || divisor(first) != 0) return false;
     if (channel_.apart && (first.a.count > 1 || first.dst.count > 1)) return false;
     Endpoint& to = *endpoints_[plan_.to(first)[0]];

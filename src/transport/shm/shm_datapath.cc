@@ -1,4 +1,5 @@
 // Sending and receiving through shared memory: no allocation, no lock, and no system call unless the peer sleeps.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -19,6 +20,10 @@ constexpr uint32_t lines_ahead_to_write = 2, lines_ahead_to_read = 8;
 // Likewise the place of the next message, as if it were like this one. (Measured so, 256 B to 1 KiB: 0.6 to 1.0 of the time
 // in broadcast, reduce and scatter; calls in both directions as before.)
 constexpr size_t fetched_bytes_max = 1024;
+
+// A message of two parts or more may be sent in parts. (Measured, Zen 4, 2 ranks: parts of 8 to 64 KiB, see docs/tuning.md.)
+constexpr size_t part_bytes_min = 8 * 1024, part_bytes_max = 16 * 1024;
+constexpr size_t part_of_message(size_t bytes) { return std::clamp(bytes / 4, part_bytes_min, part_bytes_max); }
 
 template <size_t n>
 void copy_fixed(std::byte* to, const std::byte* from, size_t at) noexcept {
@@ -42,6 +47,12 @@ inline void copy_small(std::byte* to, const std::byte* from, size_t bytes) noexc
     return copy_fixed<4>(to, from, bytes - 4);
   }
   for (size_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
+inline ShmPart part_of(const ShmLine& line) noexcept {
+  ShmPart part;
+  std::memcpy(&part, line.payload, sizeof part);
+  return part;
 }
 
 }  // namespace
@@ -93,11 +104,39 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
+  else if (goes_in_parts(bytes, signature)) send_in_parts(place, data, bytes, signature);
   else if (reserved_is_traded()) copy_memory(place, data, bytes);
   else writes_.write(place, data, bytes);
   commit(bytes, signature);
   bytes_done = bytes;
   return Status::done;
+}
+
+// Whether the receiver may copy a message, which has its place, while it is being written there: where he has read all
+// before it, as far as is known here, and so may well be waiting, or its call has begun so.
+bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
+  if (bytes < 2 * part_bytes_min || sent_limit_ - sent_ <= bytes / part_of_message(bytes)) return false;
+  const bool goes_on = parted_ == sent_ && parted_signature_ == signature;
+  return (goes_on || consumed() == sent_) && (reserved_is_traded() || !writes_.learns_from_next());
+}
+
+// The line of a message says where it lies. Lines before it say so, too, and how much of it lies there so far.
+[[gnu::noinline]] void ShmEndpoint::send_in_parts(std::byte* place, const std::byte* data, size_t bytes,
+                                                  uint64_t signature) noexcept {
+  const Store how = reserved_is_traded() ? Store::cached : writes_.store(bytes);
+  const size_t part_bytes = part_of_message(bytes);
+  ShmPart part{reserved_, bytes, part_bytes};
+  size_t at = 0;
+  parted_lines_ = 1;
+  for (; bytes - at > part_bytes; at += part_bytes, part.until += part_bytes, ++parted_lines_) {
+    copy_bytes(place + at, data + at, part_bytes, how);
+    ShmLine& line = out_line();
+    std::memcpy(line.payload, &part, sizeof part);
+    publish(line, shm_part, signature);
+  }
+  copy_bytes(place + at, data + at, bytes - at, how);
+  parted_ = sent_ + 1;
+  parted_signature_ = signature;
 }
 
 // The line alone is sent, and says where the message lies.
@@ -231,9 +270,15 @@ inline const std::byte* ShmEndpoint::in_bulk(const ShmLine& line) noexcept {
   return trade_.at(traded_);
 }
 
+// Of a part.
+const std::byte* ShmEndpoint::bulk_at(uint64_t at) const noexcept {
+  return at < bulk_bytes_ ? in_bulk_ + at : trade_.at(trade_.here(uint32_t(at - bulk_bytes_)));
+}
+
 Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const ShmLine& line = in_line();
-  if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
+  if (const Status status = arrived(line, bytes, signature); status != Status::done)
+    return is_part_ ? recv_parts(data, bytes, signature, bytes_done) : status;
   if (bytes > shm_inline_bytes_max) return recv_bulk(line, data, bytes, bytes_done);
   copy_small(data, line.payload, bytes);
   bytes_done = bytes;
@@ -246,7 +291,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   if (see_where_it_lies(line)) {
     if (peek(line, data) != Status::done) return Status::failed;
   } else {
-    copy_memory(data, in_bulk(line), bytes);
+    copy_memory(data + bytes_done, in_bulk(line) + bytes_done, bytes - bytes_done);  // some, where it came in parts
   }
   const Status released = release();
   if (released == Status::done) bytes_done = bytes;
@@ -255,7 +300,8 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 
 Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
   const ShmLine& line = in_line();
-  if (const Status status = arrived(line, bytes, signature); status != Status::done) return status;
+  if (const Status status = arrived(line, bytes, signature); status != Status::done)
+    return is_part_ ? view_parts(bytes, signature, data) : status;
   if (bytes > shm_inline_bytes_max) return view_bulk(line, data);
   data = line.payload;
   return Status::done;
@@ -268,6 +314,39 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
   if (peek(line, stage_) != Status::done) return Status::failed;
   data = borrowed_ = stage_;
   return Status::done;
+}
+
+// Whether a line that has arrived says that a part of the message that is expected lies there.
+bool ShmEndpoint::says_part(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept {
+  return line.bytes == shm_part && line.signature == signature && part_of(line).total == bytes;
+}
+
+// From a line that says so: copies parts as they come, the last one too. What has no line yet is soon there, if its sender
+// runs.
+[[gnu::noinline]] Status ShmEndpoint::recv_parts(std::byte* data, size_t bytes, uint64_t signature,
+                                                 size_t& bytes_done) noexcept {
+  is_part_ = false;
+  do {
+    const ShmLine& line = in_line();
+    if (!says_part(line, bytes, signature)) return recv(data, bytes, signature, bytes_done);
+    const ShmPart part = part_of(line);
+    const size_t until = std::min<size_t>(part.until, bytes);
+    if (until > bytes_done) {
+      copy_memory(data + bytes_done, bulk_at(part.at) + bytes_done, until - bytes_done);
+      bytes_done = until;
+    }
+    ++received_;
+  } while (watch().wait());
+  return Status::again;
+}
+
+[[gnu::noinline]] Status ShmEndpoint::view_parts(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
+  is_part_ = false;
+  do {
+    if (!says_part(in_line(), bytes, signature)) return view(bytes, signature, data);
+    ++received_;
+  } while (watch().wait());
+  return Status::again;
 }
 
 Status ShmEndpoint::release() noexcept {
@@ -320,6 +399,10 @@ inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t s
 // A message that lies with its sender, another than is expected, or none since this endpoint has failed.
 [[gnu::noinline]] Status ShmEndpoint::unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
   if (failed_) return Status::failed;
+  if (says_part(line, bytes, signature)) {
+    is_part_ = true;
+    return Status::again;
+  }
   if (line.bytes == (bytes | shm_outbox_bit) && line.signature == signature) {
     if (lies_in_outbox(line, bytes)) {
       take_credit(line.consumed);
@@ -333,7 +416,8 @@ inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t s
     }
     fault_ = {FaultKind::system, borrower_->error_number(), 0, bytes};
   } else {
-    fault_ = {FaultKind::mismatch, 0, line.signature, line.bytes & ~(shm_lent_bit | shm_outbox_bit)};
+    const uint64_t got = line.bytes == shm_part ? part_of(line).total : line.bytes & ~(shm_lent_bit | shm_outbox_bit);
+    fault_ = {FaultKind::mismatch, 0, line.signature, got};
   }
   failed_ = true;
   return Status::failed;

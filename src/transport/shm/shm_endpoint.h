@@ -34,7 +34,17 @@ inline constexpr uint32_t shm_lent_bit = 0x8000'0000;
 static_assert(sizeof(LentPlace) <= shm_inline_bytes_max);
 // One that lies in the sender's outbox has this bit.
 inline constexpr uint32_t shm_outbox_bit = 0x4000'0000;
-static_assert(shm_slot_bytes_max < shm_outbox_bit);
+// A line that is but the word that so much of a message lies in its place has this as its `bytes`, and a ShmPart as payload:
+// see ShmEndpoint::send_in_parts().
+inline constexpr uint32_t shm_part = 0x3fff'ffff;
+static_assert(shm_slot_bytes_max < shm_part);
+
+struct ShmPart {
+  uint64_t at;     // as of a whole message
+  uint64_t total;  // bytes of the message,
+  uint64_t until;  // of which all before this lie there
+};
+static_assert(sizeof(ShmPart) <= shm_inline_bytes_max);
 
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
@@ -142,7 +152,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_post() const noexcept { return !failed_ && reserved_ == ShmBulk::npos; }
   bool has_line() noexcept { return may_send_line(); }
   // Whether the last two messages are both under way; then the peer's reading ends this rank's sleep.
-  bool waits_for_two() noexcept { return !look_whether_consumed(sent_ - 1); }
+  bool waits_for_two() noexcept { return !look_whether_consumed(sent_ == parted_ ? sent_ - parted_lines_ : sent_ - 1); }
   // Sends what lies at `at` of the outbox, and returns the message's number.
   uint32_t post(size_t at, size_t bytes, uint64_t signature) noexcept;
   // Whether the peer has consumed message `number`: as far as is known here, or by looking.
@@ -159,6 +169,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
   std::byte* bulk_place(size_t bytes) noexcept;
+  bool goes_in_parts(size_t bytes, uint64_t signature) noexcept;
+  void send_in_parts(std::byte* place, const std::byte* data, size_t bytes, uint64_t signature) noexcept;
   void fetch_next_place(size_t bytes) noexcept;
   // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
@@ -166,6 +178,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   const std::byte* in_bulk(const ShmLine& line) noexcept;
   Status recv_bulk(const ShmLine& line, std::byte* data, size_t bytes, size_t& bytes_done) noexcept;
   Status view_bulk(const ShmLine& line, const std::byte*& data) noexcept;
+  const std::byte* bulk_at(uint64_t at) const noexcept;
+  bool says_part(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
+  Status recv_parts(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
+  Status view_parts(size_t bytes, uint64_t signature, const std::byte*& data) noexcept;
   Status count_as_received() noexcept;
   Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
@@ -203,6 +219,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   enum class AtRelease : uint8_t { nothing, takes_place, returns_lent };
   AtRelease at_release_ = AtRelease::nothing;
   bool failed_ = false;
+  bool is_part_ = false;       // the line that was looked at says that a part of its message lies there
   bool starved_ = false;       // when last looked for, there was no credit,
   bool told_starved_ = false;  // which the peer has been told
   ShmFifo* out_;
@@ -213,6 +230,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmTrade trade_;
   ShmWrites writes_;
   size_t reserved_ = ShmBulk::npos;      // where in bulk, or beyond it a place that changes hands
+  uint32_t parted_ = 0;                  // the last line of the last message that was sent in parts,
+  uint32_t parted_lines_ = 1;            // how many it has,
+  uint64_t parted_signature_ = 0;        // and its call
   bool by_ring_ = false;                 // where the last message was put that was not inline
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one

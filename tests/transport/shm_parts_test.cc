@@ -1,0 +1,219 @@
+// Messages that are copied from their places while they are still being written there: who goes in parts, and that whoever
+// receives or views one has all of it, and nothing else.
+#include <sys/mman.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "transport/fake_bootstrap.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/shm_endpoint.h"
+#include "transport/traffic.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t signature = 7;
+
+class ShmParts : public testing::Test {
+ protected:
+  ShmParts() : bootstraps_(fake_bootstraps(2)) {
+    transports_ = on_each_rank(bootstraps_, [&](int rank) { return make_shm(*bootstraps_[size_t(rank)], {}); });
+  }
+
+  Endpoint& of(int rank) { return *transports_[size_t(rank)]->endpoint(1 - rank, 0); }
+
+  void send(int rank, size_t bytes, uint64_t content) {
+    std::vector<std::byte> message(bytes);
+    fill(message.data(), bytes, content);
+    size_t done = 0;
+    ASSERT_EQ(of(rank).send(message.data(), bytes, signature, done), Status::done);
+    ASSERT_EQ(done, bytes);
+  }
+  // How many lines the message took.
+  uint32_t receive(int rank, size_t bytes, uint64_t content, bool views) {
+    const uint32_t before = of(rank).watch().until;
+    std::vector<std::byte> message(bytes + 1, std::byte{0x5a});
+    const std::byte* data = message.data();
+    size_t done = 0;
+    EXPECT_EQ(views ? of(rank).view(bytes, signature, data) : of(rank).recv(message.data(), bytes, signature, done), Status::done);
+    EXPECT_TRUE(holds(data, bytes, content));
+    EXPECT_EQ(message[bytes], std::byte{0x5a});
+    if (views) {
+      EXPECT_EQ(of(rank).release(), Status::done);
+    }
+    return of(rank).watch().until - before;
+  }
+
+  decltype(fake_bootstraps(2)) bootstraps_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+};
+
+TEST_F(ShmParts, AMessageGoesInPartsWhereItsReceiverHasReadAllBeforeIt) {
+  for (const bool views : {false, true}) {
+    uint64_t content = 1;
+    for (const auto& [bytes, lines] : {std::pair<size_t, uint32_t>{16 * 1024 - 1, 1}, {16 * 1024, 2}, {32 * 1024, 4},
+                                       {64 * 1024, 4}, {100'000, 7}, {256 * 1024, 16}}) {
+      send(0, bytes, ++content);
+      EXPECT_EQ(receive(1, bytes, content, views), lines) << bytes;
+      send(1, bytes, ++content);  // and says so
+      EXPECT_EQ(receive(0, bytes, content, views), lines) << bytes;
+    }
+  }
+}
+
+TEST_F(ShmParts, BehindAnotherMessageItGoesWhole) {
+  send(0, 8, 1);
+  send(0, 64 * 1024, 2);
+  EXPECT_EQ(receive(1, 8, 1, false), 1u);
+  EXPECT_EQ(receive(1, 64 * 1024, 2, false), 1u);
+  send(0, 64 * 1024, 3);  // nobody has said that these were read
+  EXPECT_EQ(receive(1, 64 * 1024, 3, false), 1u);
+}
+
+TEST_F(ShmParts, ACallThatBeganInPartsGoesOnSo) {
+  for (int i = 0; i < 2; ++i) send(0, 256 * 1024, uint64_t(i));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i), false), 16u);
+}
+
+// An outbox must not take the parts of one message for two messages.
+TEST_F(ShmParts, AreOneMessageToWhoCountsThem) {
+  auto& endpoint = dynamic_cast<ShmEndpoint&>(of(0));
+  send(0, 64 * 1024, 1);
+  EXPECT_FALSE(endpoint.waits_for_two());
+  send(0, 8, 2);
+  EXPECT_TRUE(endpoint.waits_for_two());
+  receive(1, 64 * 1024, 1, false);
+  EXPECT_FALSE(endpoint.waits_for_two());
+}
+
+TEST_F(ShmParts, WhoExpectsAnotherMessageIsToldWhatCame) {
+  send(0, 64 * 1024, 1);
+  std::vector<std::byte> buffer(64 * 1024);
+  size_t done = 0;
+  EXPECT_EQ(of(1).recv(buffer.data(), 16 * 1024, signature, done), Status::failed);
+  EXPECT_EQ(of(1).fault().kind, FaultKind::mismatch);
+  EXPECT_EQ(of(1).fault().bytes, 64u * 1024);
+  EXPECT_EQ(of(1).fault().signature, signature);
+  EXPECT_EQ(done, 0u);
+}
+
+TEST_F(ShmParts, WhoExpectsAnotherCallIsToldWhatCame) {
+  send(0, 64 * 1024, 1);
+  const std::byte* data = nullptr;
+  EXPECT_EQ(of(1).view(64 * 1024, signature + 1, data), Status::failed);
+  EXPECT_EQ(of(1).fault().kind, FaultKind::mismatch);
+  EXPECT_EQ(of(1).fault().bytes, 64u * 1024);
+}
+
+// Memory whose second half cannot be read until somebody says so: a sender stops in the middle of its message.
+class HeldBack {
+ public:
+  explicit HeldBack(size_t bytes) : bytes_(bytes) {
+    data_ = static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    fill(data_, bytes, 5);
+    half_ = data_ + bytes / 2;
+    half_bytes_ = bytes / 2;
+    ::mprotect(half_, half_bytes_, PROT_NONE);
+    may_go_on_ = false;
+    struct sigaction action = {};
+    action.sa_handler = [](int) {
+      while (!may_go_on_.load(std::memory_order_acquire)) {  // pairs with the store in go_on
+      }
+      ::mprotect(half_, half_bytes_, PROT_READ);
+    };
+    ::sigaction(SIGSEGV, &action, &before_);
+  }
+  ~HeldBack() {
+    ::sigaction(SIGSEGV, &before_, nullptr);
+    ::munmap(data_, bytes_);
+  }
+  const std::byte* data() const { return data_; }
+  static void go_on() { may_go_on_.store(true, std::memory_order_release); }  // pairs with the load in the handler
+
+ private:
+  static inline std::byte* half_;
+  static inline size_t half_bytes_;
+  static inline std::atomic<bool> may_go_on_;
+  struct sigaction before_;
+  std::byte* data_;
+  size_t bytes_;
+};
+
+TEST_F(ShmParts, WhatHasComeIsCopiedBeforeTheRestComes) {
+  constexpr size_t bytes = 256 * 1024;
+  for (const bool views_after : {false, true}) {
+    HeldBack source(bytes);
+    std::thread sender([&] {
+      size_t done = 0;
+      EXPECT_EQ(of(0).send(source.data(), bytes, signature, done), Status::done);
+    });
+    std::vector<std::byte> message(bytes, std::byte{0x5a});
+    size_t done = 0;
+    while (done < bytes / 2) ASSERT_EQ(of(1).recv(message.data(), bytes, signature, done), Status::again);
+    EXPECT_EQ(done, bytes / 2);
+    EXPECT_TRUE(holds(message.data(), bytes / 2, 5));
+    EXPECT_EQ(message[bytes / 2], std::byte{0x5a});
+    const std::byte* data = nullptr;
+    EXPECT_EQ(of(1).view(bytes, signature, data), Status::again);
+    EXPECT_FALSE(of(1).watch().arrived());
+    HeldBack::go_on();
+    const auto rest = [&] {
+      return views_after ? of(1).view(bytes, signature, data) : of(1).recv(message.data(), bytes, signature, done);
+    };
+    Status status = Status::again;
+    while (status == Status::again) status = rest();
+    ASSERT_EQ(status, Status::done);
+    EXPECT_TRUE(holds(views_after ? data : message.data(), bytes, 5));
+    if (views_after) {
+      EXPECT_EQ(of(1).release(), Status::done);
+    }
+    sender.join();
+    send(1, 8, 9);  // says that all was read
+    receive(0, 8, 9, false);
+  }
+}
+
+// Two threads, each sending when it has received, messages of all lengths, received and viewed.
+TEST_F(ShmParts, MessagesToAndFroAreWhole) {
+  constexpr int messages = 600;
+  std::mt19937_64 random(20261126);
+  std::vector<size_t> lengths;
+  for (int i = 0; i < messages; ++i) lengths.push_back(size_t(random() % (random() % 2 == 0 ? 262145 : 40000)));
+  const auto side = [&](int rank) {
+    std::vector<std::byte> out(262144), in(262144);
+    for (int i = 0; i < messages; ++i) {
+      const size_t bytes = lengths[size_t(i)];
+      size_t done = 0;
+      Status status = Status::again;
+      if (i % 2 == rank) {
+        fill(out.data(), bytes, uint64_t(i));
+        while (status == Status::again) status = of(rank).send(out.data(), bytes, signature, done);
+        ASSERT_EQ(status, Status::done);
+        continue;
+      }
+      const std::byte* data = in.data();
+      const bool views = i % 3 == 0;
+      while (status == Status::again)
+        status = views ? of(rank).view(bytes, signature, data) : of(rank).recv(in.data(), bytes, signature, done);
+      ASSERT_EQ(status, Status::done);
+      ASSERT_TRUE(holds(data, bytes, uint64_t(i))) << i << ", " << bytes << " bytes";
+      if (views) {
+        ASSERT_EQ(of(rank).release(), Status::done);
+      }
+    }
+  };
+  std::thread other(side, 1);
+  side(0);
+  other.join();
+}
+
+}  // namespace
+}  // namespace tutti
