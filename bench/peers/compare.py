@@ -25,6 +25,7 @@ import peers
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all", "barrier")
 OTHERS = ("send_recv",  # each rank sends to the next and receives from the one before it
+          "pass_round",  # from rank 0 from each to the next, who sends it when it has come, and back: between two, a ping-pong
           "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_v", "scatter_v")
 OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter", "all_gather_v", "reduce_scatter_v", "all_to_all_v",
              "gather_v", "scatter_v")

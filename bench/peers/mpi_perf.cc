@@ -82,6 +82,9 @@ class Mpi final : public Library {
         return check(MPI_Scatter(send, count, type, recv, count, type, what.root, world), "MPI_Scatter");
       case Operation::scan: return check(MPI_Scan(send, recv, count, type, mpi_op(what), world), "MPI_Scan");
       case Operation::exscan: return check(MPI_Exscan(send, recv, count, type, mpi_op(what), world), "MPI_Exscan");
+      case Operation::pass_round:
+        if (ranks_ > 1) return pass_round(count, type, place);
+        break;
       case Operation::sendrecv: break;
       default: return call_v_form(operation, what, place);
     }
@@ -104,6 +107,12 @@ class Mpi final : public Library {
   }
 
  private:
+  void pass_round(int count, MPI_Datatype type, const Place& place) {
+    const int next = (rank_ + 1) % ranks_, before = (rank_ + ranks_ - 1) % ranks_;
+    if (rank_ == 0) check(MPI_Send(place.send, count, type, next, 0, MPI_COMM_WORLD), "MPI_Send");
+    check(MPI_Recv(place.recv, count, type, before, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE), "MPI_Recv");
+    if (rank_ != 0) check(MPI_Send(place.recv, count, type, next, 0, MPI_COMM_WORLD), "MPI_Send");
+  }
   void call_v_form(Operation operation, const Case& what, const Place& place) {
     const MPI_Comm world = MPI_COMM_WORLD;
     const MPI_Datatype type = mpi_type(what.type);

@@ -52,7 +52,7 @@ BASIC = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"
 class Peer:
     name = title = settings = ""
     source = "mpi_perf.cc"
-    collectives = BASIC | {"send_recv", "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v",
+    collectives = BASIC | {"send_recv", "pass_round", "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v",
                            "all_to_all_v", "gather_v", "scatter_v"}
     transports = {"shm", "tcp"}
 

@@ -175,6 +175,7 @@ size_t Measurement::count_wrong_output(const Case& what, std::span<const std::by
   const size_t own_first = parts.output == Part::own ? parts.own_at / width : 0;
   if (means_.reduces) return wrong_in(output, result_of(what, seed), own_first);
   if (options_.operation == Operation::sendrecv) return wrong_in(output, input_of(what, (me + n - 1) % n, seed), 0);
+  if (options_.operation == Operation::pass_round) return wrong_in(output, input_of(what, 0, seed), 0);
   if (!means_.blocks || parts.output != Part::all)
     return wrong_in(output, input_of(what, std::max(what.root, 0), seed), own_first);
   size_t wrong = 0;
@@ -245,7 +246,7 @@ Row Measurement::measure(const Case& what) {
   library_.use(what.algorithm);
   row.algorithm = library_.algorithm(options_.operation, what);
   int unused = 0;
-  const bool has_in_place = options_.operation != Operation::sendrecv && options_.operation != Operation::barrier;
+  const bool has_in_place = !is_point_to_point(options_.operation) && options_.operation != Operation::barrier;
   if (library_.offers(options_.operation, false)) row.out_of_place = measure_half(what, false, row.iterations);
   int& iterations_in_place = row.out_of_place.present ? unused : row.iterations;
   if (has_in_place && library_.offers(options_.operation, true))

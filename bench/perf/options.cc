@@ -42,18 +42,19 @@ constexpr std::array operators_table = std::to_array<Operator>(
     {{tuttiSum, "sum"}, {tuttiProd, "prod"}, {tuttiMax, "max"}, {tuttiMin, "min"}, {tuttiAvg, "avg"},
      {tuttiBand, "band"}, {tuttiBor, "bor"}, {tuttiBxor, "bxor"}, {tuttiLand, "land"}, {tuttiLor, "lor"},
      {tuttiMinloc, "minloc"}, {tuttiMaxloc, "maxloc"}});
-constexpr std::array<std::string_view, 17> operation_names = {
+constexpr std::array<std::string_view, 18> operation_names = {
     "all_reduce", "broadcast", "sendrecv", "barrier", "reduce", "all_gather", "reduce_scatter", "gather", "scatter",
-    "alltoall",   "scan",      "exscan",   "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "alltoall_v"};
-constexpr std::array<Collective, 17> operation_collectives = {
+    "alltoall",   "scan",      "exscan",   "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "alltoall_v",
+    "pass_round"};
+constexpr std::array<Collective, 18> operation_collectives = {
     Collective::all_reduce, Collective::broadcast,  Collective::none,           Collective::barrier,
     Collective::reduce,     Collective::all_gather, Collective::reduce_scatter, Collective::gather,
     Collective::scatter,    Collective::all_to_all, Collective::scan,           Collective::exscan,
     Collective::all_gather_v, Collective::reduce_scatter_v, Collective::gather_v, Collective::scatter_v,
-    Collective::all_to_all_v};
+    Collective::all_to_all_v, Collective::none};
 constexpr std::string_view operations_text =
     "all_reduce, reduce, broadcast, all_gather, reduce_scatter, gather, scatter, alltoall, scan, exscan, sendrecv, "
-    "barrier, all_gather_v, reduce_scatter_v, gather_v, scatter_v or alltoall_v";
+    "pass_round, barrier, all_gather_v, reduce_scatter_v, gather_v, scatter_v or alltoall_v";
 
 constexpr size_t cases_max = 100'000;
 
@@ -62,8 +63,8 @@ constexpr const char* footer =
     "from -t N (N threads of this process; under a launcher, of each process).\n\n"
     "Sizes take K, M and G (powers of 1024). Times are of one operation, the greatest mean of all ranks (see -a);\n"
     "algbw is size / time, the size being all ranks' blocks together; busbw is algbw times 2(n-1)/n for all_reduce,\n"
-    "(n-1)/n for the collectives of blocks and 1 for the others. Blocks of the\n"
-    "v-forms are as 1 to 2 to 3 ... to n. Each case is\n"
+    "(n-1)/n for the collectives of blocks, n for pass_round (from rank 0 from each to the next, and back; between two\n"
+    "ranks a ping-pong) and 1 for the others. Blocks of the v-forms are as 1 to 2 to 3 ... to n. Each case is\n"
     "checked on every rank, element by element; the exit code is 1 if anything was wrong, 2 for a wrong command line,\n"
     "3 if the library failed.\n\n"
     "  tutti-run -n 4 tutti-perf all_reduce -b 8 -e 64M -f 2\n"
@@ -231,7 +232,7 @@ Options understand(const Raw& raw) {
   if (!raw.algorithms.empty()) options.algorithms = words_of(raw.algorithms);
   for (const std::string& algorithm : options.algorithms)
     if (algorithm.empty() && !raw.algorithms.empty()) refuse("--algorithms", raw.algorithms, "a name is missing");
-  if (!raw.algorithms.empty() && options.operation == Operation::sendrecv)
+  if (!raw.algorithms.empty() && is_point_to_point(options.operation))
     refuse("--algorithms", raw.algorithms, "point to point has none");
   options.checks = int(number("-c", raw.checks, 0, 1'000'000));
   options.average = Average(number("-a", raw.average, 0, 3));
@@ -259,6 +260,8 @@ Options understand(const Raw& raw) {
   }
   if (options.grouped > 1 && options.operation == Operation::barrier)
     refuse("-m", raw.grouped, "a group of barriers is one barrier");
+  if (options.grouped > 1 && options.operation == Operation::pass_round)
+    refuse("-m", raw.grouped, "in a group nobody waits for what is to be passed on");
   return options;
 }
 

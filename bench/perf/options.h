@@ -19,11 +19,13 @@ namespace tutti::perf {
 
 enum class Operation {
   all_reduce, broadcast, sendrecv, barrier, reduce, all_gather, reduce_scatter, gather, scatter, alltoall, scan, exscan,
-  all_gather_v, reduce_scatter_v, gather_v, scatter_v, alltoall_v
+  all_gather_v, reduce_scatter_v, gather_v, scatter_v, alltoall_v,
+  pass_round  // from rank 0 from each to the next, who sends it when it has come, and back: between two, a ping-pong
 };
+inline bool is_point_to_point(Operation operation) { return operation == Operation::sendrecv || operation == Operation::pass_round; }
 // As nccl-tests names it.
 std::string_view name(Operation operation);
-// What the library calls it; none for sendrecv.
+// What the library calls it; none for what is point to point.
 Collective collective_of(Operation operation);
 
 // An element type under nccl-tests' name (float, half, …); Tutti's own names (float32, …) are understood too. Of complex

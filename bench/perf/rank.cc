@@ -109,6 +109,7 @@ void Rank::call(Operation operation, const Case& what, const Place& place) {
       return check(tuttiExScan(place.send, place.recv, what.count, type, what.op->op, comm_, stream_), "tuttiExScan",
                    comm_);
     case Operation::barrier: return check(tuttiBarrier(comm_, stream_), "tuttiBarrier", comm_);
+    case Operation::pass_round: return pass_round(what, place);
     case Operation::sendrecv: break;
     default: return call_v_form(operation, what, place);
   }
@@ -119,6 +120,21 @@ void Rank::call(Operation operation, const Case& what, const Place& place) {
   check(tuttiSend(place.send, what.count, type, next, comm_, stream_), "tuttiSend", comm_);
   check(tuttiRecv(place.recv, what.count, type, before, comm_, stream_), "tuttiRecv", comm_);
   check(tuttiGroupEnd(), "tuttiGroupEnd", comm_);
+}
+
+void Rank::pass_round(const Case& what, const Place& place) {
+  const int next = (rank_ + 1) % ranks_, before = (rank_ + ranks_ - 1) % ranks_;
+  const auto send = [&](const std::byte* data) {
+    check(tuttiSend(data, what.count, what.type.type, next, comm_, stream_), "tuttiSend", comm_);
+  };
+  const auto receive = [&] {
+    check(tuttiRecv(place.recv, what.count, what.type.type, before, comm_, stream_), "tuttiRecv", comm_);
+  };
+  if (ranks_ == 1) check(tuttiGroupStart(), "tuttiGroupStart");
+  if (rank_ == 0) send(place.send);
+  receive();
+  if (rank_ != 0) send(place.recv);
+  if (ranks_ == 1) check(tuttiGroupEnd(), "tuttiGroupEnd", comm_);
 }
 
 void Rank::call_v_form(Operation operation, const Case& what, const Place& place) {
@@ -189,7 +205,7 @@ void Rank::combine(std::vector<double>& values, Over over) {
 }
 
 std::string Rank::algorithm(Operation operation, const Case& what) {
-  if (operation == Operation::sendrecv) return "-";
+  if (is_point_to_point(operation)) return "-";
   const std::string collective(tutti::name(collective_of(operation)));
   const char* algorithm = nullptr;
   check(tuttiCommAlgorithm(comm_, collective.c_str(), what.bytes, &algorithm), "tuttiCommAlgorithm");

@@ -56,6 +56,7 @@ class Rank final : public Library {
   void abort() noexcept;
 
  private:
+  void pass_round(const Case& what, const Place& place);
   void call_v_form(Operation operation, const Case& what, const Place& place);
 
   tuttiComm_t given_ = nullptr;

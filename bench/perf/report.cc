@@ -114,6 +114,7 @@ void Row::join(const Row& turn) {
 
 double bus_factor(Operation operation, int ranks) {
   if (operation == Operation::all_reduce) return 2.0 * (ranks - 1) / ranks;
+  if (operation == Operation::pass_round) return ranks;
   return meaning(collective_of(operation)).blocks ? double(ranks - 1) / ranks : 1.0;
 }
 

@@ -28,6 +28,14 @@ constexpr TimeNs stuck_peer_ns_max = 100 * ns_per_ms;
 // Where no rank knows all sizes, all must choose as for one size.
 constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 
+// A send that stands alone ends when all of it is copied, before its receiver comes if there is room. Of so many bytes there never
+// is; and its receiver alone copies it sooner than both do, one after the other, while a cache may hold two like it.
+constexpr size_t lone_send_lent_bytes_min = size_t{4} << 20;
+
+bool lends_lone_send(size_t bytes, const Plan& plan) {
+  return bytes >= lone_send_lent_bytes_min && bytes < plan.streamed_bytes_min / 2;
+}
+
 }  // namespace
 
 void Communicator::ScratchDeleter::operator()(std::byte* p) const noexcept {
@@ -373,7 +381,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.signature = pack(call, request.terms);
   work.layout = request.layout.get();
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
-    if (!request.sending || request.beside_others) find_regions(work);
+    if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
     if (may_lend_private(call.kind)) lend_private(operation, work, call.kind);
   }
   const Meaning& kind = meaning(call.kind);

@@ -49,8 +49,9 @@ TimeNs silence_ns(int timeout_ms) {
   return silence_within(timeout_ms * ns_per_ms, silence_ms * ns_per_ms);
 }
 
-// A plan of one step: a message to or from a peer.
-Plan point_to_point_plan(int peer, bool sending) {
+// A plan of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
+// a cache.
+Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
   Plan plan;
   plan.algorithm = sending ? "send" : "recv";
   plan.shape = {1, 1, 0};
@@ -63,6 +64,8 @@ Plan point_to_point_plan(int peer, bool sending) {
   step.keeps = sending;
   step.early = sending ? 0 : 1;  // nothing else is in the run
   plan.steps = {step};
+  plan.streamed_bytes_min = cached_bytes_max / 2;
+  plan.all_streamed_bytes_min = cached_bytes_max;
   return plan;
 }
 
@@ -311,11 +314,12 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
 }
 
 void Communicator::make_engine(PlannerOptions planner, bool point_to_point) {
+  const size_t cached_bytes_max = planner.cached_bytes_max;
   planner_ = std::make_unique<Planner>(std::move(planner));
   engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_, cold_outputs_.get());
   for (int peer = 0; point_to_point && peer < size_; ++peer) {
-    send_plans_.push_back(point_to_point_plan(peer, true));
-    recv_plans_.push_back(point_to_point_plan(peer, false));
+    send_plans_.push_back(point_to_point_plan(peer, true, cached_bytes_max));
+    recv_plans_.push_back(point_to_point_plan(peer, false, cached_bytes_max));
   }
 }
 

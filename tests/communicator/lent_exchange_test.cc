@@ -1,4 +1,5 @@
-// Sends and receives in memory of the library: read where they lie in a group, copied where a send stands alone.
+// Sends and receives in memory of the library: read where they lie in a group, copied where a send stands alone that may end
+// before its receiver comes.
 #include <csignal>
 #include <cstdint>
 #include <fstream>
@@ -10,6 +11,7 @@
 
 #include "communicator/ranks.h"
 #include "sanitizer.h"
+#include "topology/topology.h"
 #include "tutti/tutti.hpp"
 
 namespace tutti {
@@ -86,24 +88,28 @@ TEST(LentExchange, IsRightOverOtherTransports) {
   test::run_threads(3, options, [](int rank, tuttiComm_t comm) { shift_all(3, rank, comm); });
 }
 
+// One after the other: rank 0 sends first.
+void send_and_receive(int rank, Shared& in, Shared& out, size_t count, tuttiComm_t comm) {
+  for (const bool sends : {rank == 0, rank == 1})
+    ASSERT_EQ(sends ? tuttiSend(in.data(), count, tuttiInt32, 1 - rank, comm, nullptr)
+                    : tuttiRecv(out.data(), count, tuttiInt32, 1 - rank, comm, nullptr), tuttiSuccess);
+}
+
 // The receiver comes to map the sender's memory by an exchange in a group, or by tuttiSendRecv; not by a send that stands
-// alone, which may end before its receiver comes.
+// alone, of so little that it may end before its receiver comes.
 TEST(LentExchange, ReadsTheSendersMemoryWhereItLies) {
   for (const bool in_group : {false, true}) {
     test::RanksOptions options;
     options.transport = "shm";
     test::run_processes(2, options, [in_group](int rank, tuttiComm_t comm) {
-      const size_t count = size_t{2} << 20;
+      const size_t count = size_t{512} << 10;
       const int peer = 1 - rank;
       Shared in(count, rank), out(count, -1);
       const uint64_t mine = file_at(in.data());
       ASSERT_NE(mine, 0u);
       uint64_t files[2] = {};
       ASSERT_EQ(tuttiAllGather(&mine, files, 1, tuttiUint64, comm, nullptr), tuttiSuccess);
-      // One after the other: rank 0 sends first.
-      for (const bool sends : {rank == 0, rank == 1})
-        ASSERT_EQ(sends ? tuttiSend(in.data(), count, tuttiInt32, peer, comm, nullptr)
-                        : tuttiRecv(out.data(), count, tuttiInt32, peer, comm, nullptr), tuttiSuccess);
+      send_and_receive(rank, in, out, count, comm);
       EXPECT_EQ(out, Shared(count, peer));
       EXPECT_FALSE(maps_file(files[peer]));
       if (in_group) {
@@ -115,6 +121,28 @@ TEST(LentExchange, ReadsTheSendersMemoryWhereItLies) {
         ASSERT_EQ(tuttiSendRecv(in.data(), count, peer, out.data(), count, peer, tuttiInt32, comm, nullptr), tuttiSuccess);
       }
       EXPECT_TRUE(maps_file(files[peer]));
+      EXPECT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
+    });
+  }
+}
+
+// Of so much that its receiver must come first, while a cache may hold two like it, it is read where it lies; of more it is not.
+TEST(LentExchange, ReadsALargeSendAloneWhereItLies) {
+  const size_t cache_bytes = cache_sizes(discover_host()).last_bytes;
+  constexpr size_t least = size_t{4} << 20;
+  if (cache_bytes < 6 * least) GTEST_SKIP() << "the last cache, of " << cache_bytes << " bytes, does not hold two like the least";
+  test::RanksOptions options;
+  options.transport = "shm";
+  for (const size_t bytes : {least, cache_bytes}) {
+    test::run_processes(2, options, [=](int rank, tuttiComm_t comm) {
+      const size_t count = bytes / sizeof(int32_t);
+      Shared in(count, rank), out(count, -1);
+      const uint64_t mine = file_at(in.data());
+      uint64_t files[2] = {};
+      ASSERT_EQ(tuttiAllGather(&mine, files, 1, tuttiUint64, comm, nullptr), tuttiSuccess);
+      send_and_receive(rank, in, out, count, comm);
+      EXPECT_EQ(out, Shared(count, 1 - rank));
+      EXPECT_EQ(maps_file(files[1 - rank]), bytes == least);
       EXPECT_EQ(tuttiBarrier(comm, nullptr), tuttiSuccess);
     });
   }

@@ -78,7 +78,8 @@ class Ranks(PerfTest):
         self.assertIn("recursive_doubling\n", barrier.stdout)
 
     def test_algorithms_that_cannot_be_had(self):
-        self.assertEqual(run(PERF, "sendrecv", "-t", 2, "--algorithms", "ring").returncode, 2)
+        for operation in ("sendrecv", "pass_round"):
+            self.assertEqual(run(PERF, operation, "-t", 2, "--algorithms", "ring").returncode, 2)
         self.assertEqual(run(PERF, "all_reduce", "-t", 2, "--algorithms", "ring,").returncode, 2)
         unknown = run(PERF, "all_reduce", "-t", 2, "--sizes", "8", "--algorithms", "abacus")
         self.assertEqual(unknown.returncode, 3)
@@ -134,9 +135,14 @@ class Operations(PerfTest):
                           *SHORT, TUTTI_TRANSPORT=transport)
                 self.passes(got, 4 * (3 if rooted else 1), 3)
 
-    def test_sendrecv(self):
-        for ranks in (1, 2, 3):
-            self.passes(run(PERF, "sendrecv", "--local", ranks, "--sizes", "0,8,1M", *SHORT), 3, ranks)
+    def test_point_to_point(self):
+        for operation in ("sendrecv", "pass_round"):
+            for ranks in (1, 2, 3):
+                self.passes(run(PERF, operation, "--local", ranks, "--sizes", "0,8,1M", *SHORT), 3, ranks)
+        self.passes(run(PERF, "pass_round", "--local", 2, "--stream", "--sizes", "8,1M", *SHORT), 2, 2)
+        grouped = run(PERF, "pass_round", "--local", 2, "-m", 3, "--sizes", "8", *SHORT)
+        self.assertEqual(grouped.returncode, 2)
+        self.assertIn("-m 3", grouped.stderr)
 
     def test_barrier(self):
         got = run(PERF, "barrier", "--local", 3)

@@ -23,6 +23,8 @@ constexpr size_t fetched_bytes_max = 1024;
 
 // A message of two parts or more may be sent in parts. (Measured, Zen 4, 2 ranks: parts of 8 to 64 KiB, see docs/tuning.md.)
 constexpr size_t part_bytes_min = 8 * 1024, part_bytes_max = 16 * 1024;
+// What is larger is a stream, which its first messages have set going.
+constexpr uint32_t parted_in_a_row_max = 4;
 constexpr size_t part_of_message(size_t bytes) { return std::clamp(bytes / 4, part_bytes_min, part_bytes_max); }
 
 template <size_t n>
@@ -113,11 +115,14 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
 }
 
 // Whether the receiver may copy a message, which has its place, while it is being written there: where he has read all
-// before it, as far as is known here, and so may well be waiting, or its call has begun so.
+// before it, as far as is known here, and so may well be waiting, or its call has just begun so.
 bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
   if (bytes < 2 * part_bytes_min || sent_limit_ - sent_ <= bytes / part_of_message(bytes)) return false;
-  const bool goes_on = parted_ == sent_ && parted_signature_ == signature;
-  return (goes_on || consumed() == sent_) && (reserved_is_traded() || !writes_.learns_from_next());
+  const bool begins = consumed() == sent_;
+  const bool goes_on = parted_ == sent_ && parted_signature_ == signature && parted_in_a_row_ < parted_in_a_row_max;
+  if (!begins && !goes_on) return false;
+  parted_in_a_row_ = begins ? 0 : parted_in_a_row_ + 1;
+  return reserved_is_traded() || !writes_.learns_from_next();
 }
 
 // The line of a message says where it lies. Lines before it say so, too, and how much of it lies there so far.

@@ -231,7 +231,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmWrites writes_;
   size_t reserved_ = ShmBulk::npos;      // where in bulk, or beyond it a place that changes hands
   uint32_t parted_ = 0;                  // the last line of the last message that was sent in parts,
-  uint32_t parted_lines_ = 1;            // how many it has,
+  uint32_t parted_lines_ = 1;            // how many it has, how many messages of that call before it were, too,
+  uint32_t parted_in_a_row_ = 0;
   uint64_t parted_signature_ = 0;        // and its call
   bool by_ring_ = false;                 // where the last message was put that was not inline
   bool lent_ = false;                    // and perhaps not read yet:
