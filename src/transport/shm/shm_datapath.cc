@@ -125,21 +125,21 @@ bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
   return reserved_is_traded() || !writes_.learns_from_next();
 }
 
-// The line of a message says where it lies. Lines before it say so, too, and how much of it lies there so far.
+// The line of a message says where it lies. Lines before it say so, too, and how much of it lies there so far. Not past the
+// caches: where that is better, the message is one from which is learnt.
 [[gnu::noinline]] void ShmEndpoint::send_in_parts(std::byte* place, const std::byte* data, size_t bytes,
                                                   uint64_t signature) noexcept {
-  const Store how = reserved_is_traded() ? Store::cached : writes_.store(bytes);
   const size_t part_bytes = part_of_message(bytes);
   ShmPart part{reserved_, bytes, part_bytes};
   size_t at = 0;
   parted_lines_ = 1;
   for (; bytes - at > part_bytes; at += part_bytes, part.until += part_bytes, ++parted_lines_) {
-    copy_bytes(place + at, data + at, part_bytes, how);
+    copy_memory(place + at, data + at, part_bytes);
     ShmLine& line = out_line();
     std::memcpy(line.payload, &part, sizeof part);
     publish(line, shm_part, signature);
   }
-  copy_bytes(place + at, data + at, bytes - at, how);
+  copy_memory(place + at, data + at, bytes - at);
   parted_ = sent_ + 1;
   parted_signature_ = signature;
 }

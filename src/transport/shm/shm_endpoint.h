@@ -2,10 +2,10 @@
 //
 // A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one
 // line read. A larger one lies in the bulk area, in a place behind it that changes hands, in the sender's outbox where
-// several peers are sent the same, or in the sender's own memory, and its line tells where. There are many lines, so
-// that a sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line has
-// one writer. A sender's claim to lines and bulk (its credit) comes back with the messages of the other direction, so
-// that an exchange never reads the receiver's credit line.
+// several peers are sent the same, or in the sender's own memory, and its line tells where; before it there may be lines
+// that tell how much of it is there already. There are many lines, so that a sender of small messages gets far ahead before
+// it must wait for a receiver that is not running. Every line has one writer. A sender's claim to lines and bulk (its
+// credit) comes back with the messages of the other direction, so that an exchange never reads the receiver's credit line.
 #pragma once
 
 #include <atomic>
@@ -49,12 +49,12 @@ static_assert(sizeof(ShmPart) <= shm_inline_bytes_max);
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
 
-// Written by the sender. Message number k (from 1) has line (k - 1) mod lines.
+// Written by the sender. Number k (from 1) is line (k - 1) mod lines.
 struct alignas(64) ShmLine {
-  std::atomic<uint32_t> sequence;  // k once the message lies here: released by the sender, acquired by the receiver
+  std::atomic<uint32_t> sequence;  // k once it is written: released by the sender, acquired by the receiver
   uint32_t bytes;
   uint64_t signature;
-  uint32_t consumed;  // messages of the other direction that this line's sender had consumed
+  uint32_t consumed;  // lines of the other direction that this line's sender had consumed
   uint32_t unused;
   // The message, where it is that small; else a uint64_t: where it lies in bulk, or beyond bulk_bytes the number of a place
   // that changes hands.
@@ -69,7 +69,7 @@ struct ShmFifo {
   struct alignas(128) Place {
     ShmLine line;
   };
-  // Messages consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
+  // Lines consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
   alignas(128) std::atomic<uint32_t> consumed;
   // 1 while the sender sleeps for want of credit, 2 once it has revoked what it lent. Written by the sender, read by the
   // receiver when it gives credit.
