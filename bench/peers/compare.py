@@ -7,7 +7,8 @@ apart: an exchange of two flag lines (X) before and after each run tells, runs i
 never compared with far. Writes a Markdown table of the medians over the rounds, with the ratio to the best peer and, where
 it is known, to what the machine could do just before and after; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
 all caches before each call), registered (memory that the library itself gives), in_place (hot, and a rank's input lies in its
-output, as frameworks call; of libraries that offer it). --envelope measures Tutti alone at sizes
+output, as frameworks call; of libraries that offer it), apart (hot, with a barrier before each call, as calls of a program come
+one by one). --envelope measures Tutti alone at sizes
 that double, and lists those at which its time falls or more than doubles."""
 import argparse
 import datetime
@@ -32,7 +33,8 @@ OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter", 
 ELEMENT_BYTES = 4
 NAMES_OF_PERF = {"all_to_all": "alltoall", "all_to_all_v": "alltoall_v", "send_recv": "sendrecv"}
 IN_PLACE = {"broadcast"}  # the others' calls have one buffer
-MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": []}
+MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": [],
+         "apart": ["--apart"]}
 NEAR_NS = 120  # an exchange of two lines between near cores takes less
 # One process measures a group of sizes; X is looked at between groups.
 GROUP_ENDS = (4 << 10, 1 << 20, 1 << 40)
@@ -298,7 +300,7 @@ def lines_of(results, chosen):
             cells = [time_text(medians[peer.name]) if peer.name in medians else "" for peer in chosen]
             cells.append(f"{min(others) / own:.2f}" if others and own else "")
             singles = found.get("tutti", [])
-            limited = transport == "shm" and mode != "in_place"
+            limited = transport == "shm" and mode not in ("in_place", "apart")
             cells.append(share_of_limit(collective, ranks, size, singles) if limited else "")
             cells.append(f"{time_text(min(r['min_us'] for r in singles))}, "
                          f"{time_text(statistics.median(r['p99_us'] for r in singles))}" if singles else "")

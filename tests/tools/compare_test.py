@@ -29,7 +29,7 @@ class Compare(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             files = ["--json", folder + "/a.json", "--plots", folder]
             for times in (1, 2):
-                got = compare("--collectives", "all_reduce,barrier", "--modes", "hot,cold,registered,in_place", *files)
+                got = compare("--collectives", "all_reduce,barrier", "--modes", "hot,cold,registered,in_place,apart", *files)
                 self.assertEqual(got.returncode, 0, got.stderr)
                 kept = json.loads(pathlib.Path(folder, "a.json").read_text())
                 self.assertEqual(kept["failures"], [])
