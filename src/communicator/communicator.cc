@@ -28,8 +28,9 @@ constexpr TimeNs stuck_peer_ns_max = 100 * ns_per_ms;
 // Where no rank knows all sizes, all must choose as for one size.
 constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 
-// A send that stands alone ends when all of it is copied, before its receiver comes if there is room. Of so many bytes there never
-// is; and its receiver alone copies it sooner than both do, one after the other, while a cache may hold two like it.
+// A send that stands alone ends when all of it is copied, before its receiver comes if there is room. For so many bytes there is
+// none, but where caches are very large, so it waits for its receiver anyway; and he alone copies it sooner than both do, one
+// after the other, while a cache may hold two like it.
 constexpr size_t lone_send_lent_bytes_min = size_t{4} << 20;
 
 bool lends_lone_send(size_t bytes, const Plan& plan) {

@@ -126,7 +126,7 @@ TEST(LentExchange, ReadsTheSendersMemoryWhereItLies) {
   }
 }
 
-// Of so much that its receiver must come first, while a cache may hold two like it, it is read where it lies; of more it is not.
+// Of 4 MiB and more, while a cache may hold two like it, it is read where it lies; of more it is not.
 TEST(LentExchange, ReadsALargeSendAloneWhereItLies) {
   const size_t cache_bytes = cache_sizes(discover_host()).last_bytes;
   constexpr size_t least = size_t{4} << 20;
