@@ -14,8 +14,7 @@ namespace HWY_NAMESPACE {
 
 ReduceFunction float16_function_here(DataType type, ReduceOp op) {
 #if HWY_TARGET == HWY_AVX3
-  const bool sums = op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premulsum;
-  if (type == DataType::bfloat16 && sums && has_native_bfloat16()) return reduce<NativeBfloat16Element, Sum>;
+  if (type == DataType::bfloat16 && is_sum(op) && has_native_bfloat16()) return reduce<NativeBfloat16Element, Sum>;
 #endif
   return type == DataType::bfloat16 ? small_float_function<Bfloat16Element, int16_t, 0x7f80, 0x7fc0>(op)
                                     : small_float_function<Float16Element, int16_t, 0x7c00, 0x7e00>(op);

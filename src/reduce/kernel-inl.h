@@ -166,8 +166,7 @@ HWY_INLINE void load_pair(D d, const uint8_t* from, hn::Vec<D>& v0, hn::Vec<D>& 
 
 // Whether a turn's elements fill whole vectors, which can be streamed.
 template <class Element>
-constexpr bool fills_vectors = Element::in_pairs ? 2 * Element::bytes == sizeof(typename Element::Lane)
-                                                 : Element::bytes == sizeof(typename Element::Lane);
+constexpr bool fills_vectors = (Element::in_pairs ? 2 : 1) * Element::bytes == sizeof(typename Element::Lane);
 
 // Rounds two vectors and writes them to all outputs. Streams only Elements that fill vectors, to aligned outputs.
 template <class Element, Store store, class D>
@@ -447,17 +446,20 @@ HWY_NOINLINE void put_everywhere(void* const* outputs, int n_outputs, const void
   put_staged<Element, Op>(fold, to, n_outputs, store);
 }
 
-template <class Element>
-PutFunction put_function_for(ReduceOp op) {
-  return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premulsum ? put_everywhere<Element, Sum> : nullptr;
-}
+constexpr bool is_sum(ReduceOp op) { return op == ReduceOp::sum || op == ReduceOp::avg || op == ReduceOp::premulsum; }
 
 template <class Element>
+PutFunction put_function_for(ReduceOp op) {
+  return is_sum(op) ? put_everywhere<Element, Sum> : nullptr;
+}
+
+// max and min by Elements of their own, where they have any.
+template <class Element, class Greatest = Element, class Least = Element>
 ReduceFunction function_for(ReduceOp op) {
   switch (op) {
     case ReduceOp::prod: return reduce<Element, Prod>;
-    case ReduceOp::max: return reduce<Element, Max>;
-    case ReduceOp::min: return reduce<Element, Min>;
+    case ReduceOp::max: return reduce<Greatest, Max>;
+    case ReduceOp::min: return reduce<Least, Min>;
     default: return reduce<Element, Sum>;
   }
 }

@@ -51,15 +51,9 @@ struct OrderedElement {
   }
 };
 
-// What function_for gives, but for max and min, which gives this.
 template <class Element, typename T, T largest, T nan>
 ReduceFunction small_float_function(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::prod: return reduce<Element, Prod>;
-    case ReduceOp::max: return reduce<OrderedElement<T, largest, nan, true>, Max>;
-    case ReduceOp::min: return reduce<OrderedElement<T, largest, nan, false>, Min>;
-    default: return reduce<Element, Sum>;
-  }
+  return function_for<Element, OrderedElement<T, largest, nan, true>, OrderedElement<T, largest, nan, false>>(op);
 }
 
 }  // namespace HWY_NAMESPACE

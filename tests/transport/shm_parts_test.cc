@@ -83,6 +83,12 @@ TEST_F(ShmParts, ACallThatBeganInPartsGoesOnSo) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i), false), 16u);
 }
 
+TEST_F(ShmParts, ItsLaterMessagesAreOnTheirWayBeforeTheyAreAwaited) {
+  constexpr int messages = 6;
+  for (int i = 0; i < messages; ++i) send(0, 64 * 1024, uint64_t(i));
+  for (int i = 0; i < messages; ++i) EXPECT_EQ(receive(1, 64 * 1024, uint64_t(i), false), i < 5 ? 4u : 1u) << i;
+}
+
 // An outbox must not take the parts of one message for two messages.
 TEST_F(ShmParts, AreOneMessageToWhoCountsThem) {
   auto& endpoint = dynamic_cast<ShmEndpoint&>(of(0));
