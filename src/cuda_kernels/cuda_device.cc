@@ -193,9 +193,12 @@ void CudaDevice::load(const KernelCall& call, KernelKind kind, const Kernel& ker
   if (kernel.function != nullptr) (void)blocks_max(call, kind, kernel.function);
 }
 
-// CUDA loads a kernel when it is first asked for, and may then wait for all streams of the device.
+// CUDA loads a kernel when it is first asked for, and may then wait for all streams of the device. So ranks that share it
+// wait here for whoever loads: a stream of theirs that had come to the call already would wait for that one in turn.
 void CudaDevice::prepare(DataType type, ReduceOp op) noexcept {
   std::atomic<bool>& prepared = prepared_[size_t(type) * reduce_op_count + size_t(op)];
+  if (prepared.load(std::memory_order_acquire)) return;  // pairs with the store below
+  const std::lock_guard lock(preparing_);
   if (prepared.load(std::memory_order_relaxed)) return;
   const bool scales = op == ReduceOp::premulsum;
   (void)in_context([&]() -> Outcome {
@@ -214,7 +217,7 @@ void CudaDevice::prepare(DataType type, ReduceOp op) noexcept {
     if (scales && defined(op, type)) load({scale_type(type), ReduceOp::prod, 0}, scaling, scale_kernel(scale_type(type)));
     return {};
   });
-  prepared.store(true, std::memory_order_relaxed);
+  prepared.store(true, std::memory_order_release);
 }
 
 Outcome CudaDevice::launch(DeviceStream stream, const Kernel& kernel, uint32_t blocks, void* arguments,

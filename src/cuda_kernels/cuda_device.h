@@ -83,6 +83,7 @@ class CudaDevice final : public Device {
   std::mutex mutex_;  // of making the context
   std::atomic<CUcontext> context_{nullptr};
   BlockCounts block_counts_{};
+  std::mutex preparing_;
   std::array<std::atomic<bool>, data_type_count * reduce_op_count> prepared_{};
 };
 
