@@ -43,6 +43,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_CHANNELS", integer, "", "Parallel channels per pair of ranks; unset: chosen from the transports."},
     {"TUTTI_DETERMINISM", text, "", "bitwise, strict or invariant: what the bits of results may depend on (docs/determinism.md); unset: bitwise."},
     {"TUTTI_DEVICE", text, "auto", "Devices with memory of their own: auto (CUDA where a driver is), none, cuda, or simulated[:devices=2,...] for tests (docs/cuda.md)."},
+    {"TUTTI_DEVICE_ASYNC", flag, "0", "1: calls on a device's stream return at once, and the stream waits for them, which asks more of the program (docs/cuda.md); 0: they return when they are over."},
     {"TUTTI_IB_GID_INDEX", integer, "-1", "Index of the GID that every InfiniBand or RoCE port uses; -1: the first that works."},
     {"TUTTI_IB_HCA", text, "", "InfiniBand or RoCE devices that may be used, comma-separated, as mlx5_0 or mlx5_0:1 for a port; unset: all that connect."},
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},

@@ -110,12 +110,12 @@ tuttiResult_t submit(Communicator& communicator, Request& request, tuttiStream_t
     thread.calls.push_back({&communicator, request, queue});
     return tuttiSuccess;
   }
-  if (!queue.is_none()) {
+  if (runs_elsewhere(queue)) {
     if (const Verdict* verdict = communicator.failure()) return report(verdict->code, verdict->sentence);
     enqueue({&communicator, request, queue});
     return tuttiSuccess;
   }
-  if (request.on_device) enter(request, communicator, queue);
+  if (request.on_device || queue.is_device()) enter(request, communicator, queue);
   const tuttiResult_t result =
       communicator.idle() ? tuttiResult_t(communicator.run(request)) : run_in_turn(communicator, request);
   if (result != tuttiSuccess) return report(Code(result), communicator.failure()->sentence);

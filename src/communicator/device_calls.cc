@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "device/platform.h"
 #include "schedule/collective.h"
@@ -132,6 +133,12 @@ CallStream device_call_stream(DeviceStream stream) {
     throw Error(Code::unsupported, fmt::format("stream {} is being captured into a graph, but the host takes part in every "
                                                "call, and a graph runs without it", fmt::ptr(stream)));
   return {nullptr, stream, info.device};
+}
+
+bool runs_elsewhere(const CallStream& stream) {
+  if (!stream.is_device()) return stream.host != nullptr;
+  static const bool streams_wait = environment_flag("TUTTI_DEVICE_ASYNC");
+  return streams_wait;
 }
 
 void check_of_host(const char* name, const void* buffer) {

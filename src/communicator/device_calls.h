@@ -14,6 +14,10 @@ void place(Request& request, Communicator& communicator, const CallStream& strea
 // graph. To be asked before anything is done with the stream, which could spoil the capture.
 CallStream device_call_stream(DeviceStream stream);
 
+// Whether calls on this stream are run by a thread other than the caller's, and return at once. (Those on a device's stream
+// do where TUTTI_DEVICE_ASYNC asks for it.) Throws Error.
+bool runs_elsewhere(const CallStream& stream);
+
 // Throws Error(unsupported) where the buffer lies on a device: windows are of host memory.
 void check_of_host(const char* name, const void* buffer);
 

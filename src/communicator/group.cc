@@ -91,17 +91,19 @@ Outcome first_failure(std::span<Communicator* const> members) {
   return {Code::internal_error, "a group failed without a reason"};
 }
 
-// One job: the calls of a group that share a stream, with their places in their communicators' orders.
+// One job: the calls of a group that share a stream, or that run on the calling thread, with their places in their
+// communicators' orders.
 struct GroupJob {
-  CallStream stream;
+  CallStream stream;  // none: they run on the calling thread
   std::vector<GroupCall> calls;
   std::vector<std::pair<Communicator*, uint64_t>> turns;
 
   // On the calling thread, before it is run anywhere. Throws Error, and then it is not to be run.
   void enter() {
-    if (calls.empty()) return;
-    if (stream.is_device()) (void)device_call_stream(stream.device);  // also now, at the group's end
-    for (GroupCall& call : calls) tutti::enter(call.request, *call.communicator, stream);
+    for (GroupCall& call : calls) {
+      if (call.stream.is_device()) (void)device_call_stream(call.stream.device);  // also now, at the group's end
+      tutti::enter(call.request, *call.communicator, call.stream);
+    }
   }
   Stream& queue() const { return stream.is_device() ? calls[0].communicator->device_side()->worker() : *stream.host; }
   // What is put on the stream from now on comes after it.
@@ -124,6 +126,9 @@ struct GroupJob {
     return outcome;
   }
 };
+
+// The stream of the job that a call is of.
+CallStream job_stream(const CallStream& stream) { return runs_elsewhere(stream) ? stream : CallStream{}; }
 
 }  // namespace
 
@@ -478,7 +483,7 @@ Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
   KeptGroup* const place = KeptGroup::suits(calls) ? kept.place_for(calls) : nullptr;
   if (place != nullptr) return place->run(calls);
   std::vector<std::pair<CallStream, std::shared_ptr<GroupJob>>> jobs;
-  std::vector<std::pair<Communicator*, CallStream>> used;
+  std::vector<std::pair<Communicator*, CallStream>> used;  // with the calls' own streams
   for (const GroupCall& call : calls) {
     const auto before = std::find_if(used.begin(), used.end(), [&](auto& u) { return u.first == call.communicator; });
     if (before == used.end()) used.emplace_back(call.communicator, call.stream);
@@ -487,15 +492,16 @@ Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
                   fmt::format("rank {} uses two streams in one group", call.communicator->rank()));
   }
   for (GroupCall& call : calls) {
-    auto job = std::find_if(jobs.begin(), jobs.end(), [&](auto& j) { return j.first == call.stream; });
-    if (job == jobs.end()) job = jobs.insert(jobs.end(), {call.stream, std::make_shared<GroupJob>()});
-    job->second->stream = call.stream;
+    const CallStream stream = job_stream(call.stream);
+    auto job = std::find_if(jobs.begin(), jobs.end(), [&](auto& j) { return j.first == stream; });
+    if (job == jobs.end()) job = jobs.insert(jobs.end(), {stream, std::make_shared<GroupJob>()});
+    job->second->stream = stream;
     job->second->calls.push_back(std::move(call));
   }
   for (auto& [stream, job] : jobs) job->enter();
   for (const auto& [communicator, stream] : used)
-    for (auto& [job_stream, job] : jobs)
-      if (job_stream == stream) job->turns.emplace_back(communicator, communicator->take_ticket());
+    for (auto& [their_stream, job] : jobs)
+      if (their_stream == job_stream(stream)) job->turns.emplace_back(communicator, communicator->take_ticket());
   Outcome outcome;
   for (auto& [stream, job] : jobs)
     if (!stream.is_none()) job->queue().enqueue([job = job] { return job->run(); });

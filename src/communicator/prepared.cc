@@ -29,12 +29,13 @@ Outcome Prepared::start(const CallStream& stream) {
     running_.store(false, std::memory_order_release);
     throw;
   }
+  const bool elsewhere = runs_elsewhere(stream);
   std::vector<Turn> turns;
   for (Communicator* member : calls_.members()) {
-    if (stream.is_none() && member->idle()) continue;
+    if (!elsewhere && member->idle()) continue;
     turns.push_back({member, member->take_ticket()});
   }
-  if (stream.is_none()) return run(turns);
+  if (!elsewhere) return run(turns);
   if (turns.empty()) return {};
   Stream& queue = stream.is_device() ? turns[0].communicator->device_side()->worker() : *stream.host;
   queue.enqueue([self = shared_from_this(), turns] { return self->run(turns); });

@@ -125,8 +125,18 @@ tuttiResult_t await_failure(tuttiComm_t comm) {
   return state_of(comm);
 }
 
-// A call on no stream takes its turn: when it ends, the calls before it have.
-tuttiResult_t await_end(tuttiComm_t comm) { return tuttiBarrier(comm, nullptr); }
+// How a call has ended that has returned so: where it returned at once, it is over when a call on no stream has had its turn.
+tuttiResult_t end_of(tuttiResult_t returned, tuttiComm_t comm) {
+  return returned == tuttiSuccess ? tuttiBarrier(comm, nullptr) : returned;
+}
+
+// Aborts in a while.
+std::jthread aborts_after(std::chrono::microseconds time, tuttiComm_t comm) {
+  return std::jthread([time, comm] {
+    std::this_thread::sleep_for(time);
+    must(tuttiCommAbort(comm));
+  });
+}
 
 // A communicator of its own, small and large sums. (Memory is had and given back while no call runs: on a device that ranks
 // share, giving it back may wait for others' calls.)
@@ -179,12 +189,11 @@ TEST(AnyDeviceProcesses, EndACallThatAStreamHasNotComeTo) {
     const Buffer buffer(device_of(rank), 300'000, rank);
     EXPECT_EQ(all_reduce(buffer, 300'000, comm, stream), tuttiSuccess);
     if (rank == 1) must(device_of(rank).wait_flag(stream.get(), held.word(), 1));
-    must(tuttiAllReduce(buffer.data(), buffer.data(), 300'000, tuttiInt32, tuttiMax, comm, stream));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    const auto aborted_at = std::chrono::steady_clock::now();
-    if (rank == 0) must(tuttiCommAbort(comm));
-    EXPECT_EQ(await_end(comm), tuttiAborted);
-    EXPECT_LT(std::chrono::steady_clock::now() - aborted_at, std::chrono::seconds(5));
+    std::jthread aborts;
+    if (rank == 0) aborts = aborts_after(std::chrono::milliseconds(50), comm);
+    const auto begun_at = std::chrono::steady_clock::now();
+    EXPECT_EQ(end_of(tuttiAllReduce(buffer.data(), buffer.data(), 300'000, tuttiInt32, tuttiMax, comm, stream), comm), tuttiAborted);
+    EXPECT_LT(std::chrono::steady_clock::now() - begun_at, std::chrono::seconds(5));
     held.set();
     stream.wait();
     EXPECT_EQ(buffer.values(), std::vector<int>(300'000, 1)) << "as the first call left it";
@@ -247,12 +256,12 @@ TEST_P(AnyDevice, AnAbortEndsACallThatAStreamHasNotComeTo) {
       EXPECT_EQ(all_reduce(buffer, count, comm, stream), tuttiSuccess);
       all_ranks.arrive_and_wait();
       if (rank == 2) must(device.wait_flag(stream.get(), held.word(), 1));
-      must(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, tuttiMax, comm, stream));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const auto aborted_at = std::chrono::steady_clock::now();
-      if (rank == 0) must(tuttiCommAbort(comm));
-      EXPECT_EQ(await_end(comm), tuttiAborted) << tuttiGetLastError(comm);
-      EXPECT_LT(std::chrono::steady_clock::now() - aborted_at, std::chrono::seconds(5));
+      std::jthread aborts;
+      if (rank == 0) aborts = aborts_after(std::chrono::milliseconds(50), comm);
+      const auto begun_at = std::chrono::steady_clock::now();
+      const tuttiResult_t result = tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, tuttiMax, comm, stream);
+      EXPECT_EQ(end_of(result, comm), tuttiAborted) << tuttiGetLastError(comm);
+      EXPECT_LT(std::chrono::steady_clock::now() - begun_at, std::chrono::seconds(5));
       if (rank != 2) stream.wait();  // it goes on, whatever rank 2's stream does
       buffer.fill(-7);
       all_ranks.arrive_and_wait();
@@ -315,18 +324,16 @@ TEST_P(AnyDevice, AnAbortEndsCallsOfAnyKindThatAStreamHasNotComeTo) {
         const OnStream stream(device);
         const Buffer in(device, count, rank), out(device, 2 * count, -3);
         load_kernels(device);
+        EXPECT_EQ(all_reduce(in, count, comm, stream), tuttiSuccess);  // what a first call makes takes its time
         both.arrive_and_wait();
         must(device.wait_flag(on_stream ? stream.get() : nullptr, held.word(), 1));
         std::jthread aborts;
-        if (rank == 1) aborts = std::jthread([&] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          must(tuttiCommAbort(comm));
-        });
+        if (rank == 1) aborts = aborts_after(std::chrono::milliseconds(20), comm);
         const auto begun_at = std::chrono::steady_clock::now();
         const tuttiResult_t result = call({in.data(), out.data(), comm, on_stream ? tuttiStream_t(stream) : nullptr, rank});
-        if (on_stream || result != tuttiSuccess) {  // buffers of the host and no stream wait for nothing
-          EXPECT_EQ(result, on_stream ? tuttiSuccess : tuttiAborted);
-          EXPECT_EQ(await_end(comm), tuttiAborted);
+        // (Buffers of the host and no stream wait for nothing.)
+        if (on_stream || result != tuttiSuccess) {
+          EXPECT_EQ(end_of(result, comm), tuttiAborted);
         }
         EXPECT_LT(std::chrono::steady_clock::now() - begun_at, std::chrono::seconds(5));
         both.arrive_and_wait();
@@ -351,8 +358,7 @@ TEST_P(AnyDevice, ACallThatAStreamNeverComesToEndsAtItsDeadline) {
       both.arrive_and_wait();
       must(device.wait_flag(stream.get(), held.word(), 1));
       int* const buffer = of_host ? here.data() : on_device.data();
-      must(tuttiAllReduce(buffer, buffer, 1000, tuttiInt32, tuttiMax, comm, stream));
-      EXPECT_EQ(await_end(comm), tuttiTimeout);
+      EXPECT_EQ(end_of(tuttiAllReduce(buffer, buffer, 1000, tuttiInt32, tuttiMax, comm, stream), comm), tuttiTimeout);
       const std::string sentence = tuttiGetLastError(comm);
       EXPECT_NE(sentence.find("all_reduce"), std::string::npos) << sentence;
       EXPECT_NE(sentence.find(!of_host && GetParam() ? "for its own device" : "for what is before it on its device's stream"),
@@ -378,10 +384,7 @@ TEST_P(AnyDevice, AnAbortInTheMidstOfManyCallsEndsThem) {
       EXPECT_EQ(all_reduce(buffer, 300'000, comm, stream), tuttiSuccess);
       all_begun.arrive_and_wait();
       std::jthread aborts;
-      if (rank == 1) aborts = std::jthread([&] {
-        std::this_thread::sleep_for(after);
-        must(tuttiCommAbort(comm));
-      });
+      if (rank == 1) aborts = aborts_after(after, comm);
       tuttiResult_t result = tuttiSuccess;
       for (int i = 0; i < 100'000 && result == tuttiSuccess; ++i)
         result = all_reduce(buffer, i % 2 == 0 ? 500 : 300'000, comm, stream);
