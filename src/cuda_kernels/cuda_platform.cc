@@ -20,7 +20,12 @@ std::string CudaPlatform::find() noexcept {
   if (error != cudaSuccess) return cuda_outcome(error, "cudaGetDeviceCount").sentence;
   if (count == 0) return "the CUDA driver shows this process no device (CUDA_VISIBLE_DEVICES?)";
   if (std::string missing = driver_.find(); !missing.empty()) return missing;
-  for (int i = 0; i < count; ++i) devices_.push_back(std::make_unique<CudaDevice>(driver_, i));
+  for (int i = 0; i < count; ++i) {
+    devices_.push_back(std::make_unique<CudaDevice>(driver_, i));
+    int same = 0;
+    if (cudaDeviceGetAttribute(&same, cudaDevAttrCanUseHostPointerForRegisteredMem, i) != cudaSuccess) cudaGetLastError();
+    same_addresses_ = same_addresses_ && same != 0;
+  }
   access_.resize(size_t(count) * size_t(count), true);
   for (int i = 0; i < count; ++i)
     for (int peer = 0; peer < count; ++peer) {
@@ -37,25 +42,24 @@ int CudaPlatform::current_device() const noexcept {
   return device;
 }
 
-// One question to the driver. What it does not know is the host's.
+// One question to the driver, of what it answers on threads without a context too. What it does not know is the host's.
 Location CudaPlatform::locate(const void* pointer) const noexcept {
   // exports: memory of cudaMalloc; what comes from pools and mappings has permissions of its own.
   unsigned kind = 0, managed = 0, exports = 0;
   int device = -1;
-  CUdeviceptr begin = 0, reachable = 0;
+  CUdeviceptr begin = 0;
   size_t bytes = 0;
   unsigned long long allocation = 0;
   CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                  CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                 CU_POINTER_ATTRIBUTE_DEVICE_POINTER,   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-  void* answers[] = {&kind, &managed, &device, &begin, &bytes, &allocation, &reachable, &exports};
-  const CUdeviceptr address = reinterpret_cast<CUdeviceptr>(pointer);
-  if (driver_.pointer_attributes(8, asked, answers, address) != CUDA_SUCCESS) return {};
+                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* answers[] = {&kind, &managed, &device, &begin, &bytes, &allocation, &exports};
+  if (driver_.pointer_attributes(7, asked, answers, reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS) return {};
   if (managed != 0) return {MemoryKind::managed, device, nullptr, 0, 0};
   if (kind == CU_MEMORYTYPE_DEVICE)
     return {MemoryKind::device, device, reinterpret_cast<const std::byte*>(begin), bytes, allocation, exports != 0};
-  if (kind == CU_MEMORYTYPE_HOST && reachable == address) return {MemoryKind::registered, -1, nullptr, 0, 0};
+  if (kind == CU_MEMORYTYPE_HOST && same_addresses_) return {MemoryKind::registered, -1, nullptr, 0, 0};
   return {};
 }
 

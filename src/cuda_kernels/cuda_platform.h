@@ -37,7 +37,8 @@ class CudaPlatform final : public Platform {
 
   CudaDriver driver_;
   std::vector<std::unique_ptr<CudaDevice>> devices_;
-  std::vector<bool> access_;  // [device * count() + peer]
+  std::vector<bool> access_;     // [device * count() + peer]
+  bool same_addresses_ = true;   // devices reach memory of the host that is registered where the host does
 };
 
 }  // namespace tutti

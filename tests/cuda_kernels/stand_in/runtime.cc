@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 using namespace tutti;
@@ -102,6 +103,24 @@ cudaError_t said(const Outcome& outcome, const Device* device = nullptr) {
 }
 Device& device_at(int device) { return devices().device(device); }
 
+// Of a context (as seen with driver 580): who gives memory back waits with it for all that the device does, and so long nobody
+// puts anything on a stream, or makes one. Asking an event, and waiting for a stream, go on.
+std::shared_mutex context_locks[devices_max];
+class Giving {
+ public:
+  explicit Giving(int device) : lock_(context_locks[device]) {}
+
+ private:
+  std::lock_guard<std::shared_mutex> lock_;
+};
+class Putting {
+ public:
+  explicit Putting(int device) : lock_(context_locks[device]) {}
+
+ private:
+  std::shared_lock<std::shared_mutex> lock_;
+};
+
 // Giving memory back waits for all that a device does.
 void wait_for_all(int device) {
   void* memory = nullptr;
@@ -120,6 +139,7 @@ cudaError_t launch(const char* function, const void* of, dim3 blocks, dim3 threa
   auto& kernel = *static_cast<StandInKernel*>(const_cast<void*>(of));
   if (kernel.bytes > 32764) broken(function, "the parameters are too large");
   load(kernel, device);
+  const Putting putting(device);
   std::vector<std::byte> copy(kernel.bytes);
   std::memcpy(copy.data(), arguments[0], kernel.bytes);
   std::vector<DeviceExtent> extents;
@@ -211,7 +231,9 @@ CUresult pointer_attributes(unsigned n, CUpointer_attribute* asked, void** answe
       case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *static_cast<CUdeviceptr*>(answers[i]) = reinterpret_cast<CUdeviceptr>(at.base); break;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *static_cast<size_t*>(answers[i]) = at.bytes; break;
       case CU_POINTER_ATTRIBUTE_BUFFER_ID: *static_cast<unsigned long long*>(answers[i]) = at.allocation; break;
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *static_cast<CUdeviceptr*>(answers[i]) = device || host ? pointer : 0; break;
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:  // as the current context reaches it
+        *static_cast<CUdeviceptr*>(answers[i]) = (device || host) && !here().stack.empty() ? pointer : 0;
+        break;
       case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *static_cast<bool*>(answers[i]) = device && at.for_peers; break;
       default: broken("cuPointerGetAttributes", "an attribute that the stand-in does not know");
     }
@@ -311,6 +333,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->multiProcessorCount = int(multiprocessors);
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (attribute != cudaDevAttrCanUseHostPointerForRegisteredMem) broken("cudaDeviceGetAttribute", "an attribute that the stand-in does not know");
+  *value = 1;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   if (device == peer) return said(cudaErrorInvalidDevice);
   *can = devices().has_peer_access(device, peer);
@@ -339,6 +366,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 }
 cudaError_t cudaFree(void* pointer) {
   const int device = enter_relaxed("cudaFree");
+  const Giving giving(device);
   return said(device_at(device).free(pointer), &device_at(device));
 }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
@@ -352,7 +380,9 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags) {
   return said(devices().allocate_host(bytes, pointer));
 }
 cudaError_t cudaFreeHost(void* pointer) {
-  enter_relaxed("cudaFreeHost");
+  const int device = enter_relaxed("cudaFreeHost");
+  const Giving giving(device);
+  wait_for_all(device);
   return said(devices().free_host(pointer));
 }
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
@@ -361,11 +391,14 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
   return said(devices().register_host(pointer, bytes));
 }
 cudaError_t cudaHostUnregister(void* pointer) {
-  enter_relaxed("cudaHostUnregister");
+  const int device = enter_relaxed("cudaHostUnregister");
+  const Giving giving(device);
+  wait_for_all(device);
   return said(devices().unregister_host(pointer));
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const int device = enter_relaxed("cudaMemcpyAsync");
+  const Putting putting(device);
   check_stream("cudaMemcpyAsync", stream, device);
   if (kind != cudaMemcpyDefault) return said(cudaErrorInvalidMemcpyDirection);
   return said(device_at(device).copy(stream_in(stream), to, from, bytes), &device_at(device));
@@ -373,6 +406,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   const int device = enter_relaxed("cudaStreamCreateWithPriority");
+  const Putting putting(device);
   if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5) return said(cudaErrorInvalidValue);
   auto* const made = new CUstream_st{device, nullptr, priority};
   const Outcome outcome = device_at(device).create_stream(&made->stream);
@@ -412,6 +446,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const int device = enter_relaxed("cudaEventCreateWithFlags");
+  const Putting putting(device);
   if ((flags & cudaEventDisableTiming) == 0) return said(cudaErrorInvalidValue);
   const bool shared = (flags & cudaEventInterprocess) != 0;
   DeviceEvent made = nullptr;
@@ -428,6 +463,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const int device = enter_context("cudaEventRecord");
+  const Putting putting(device);
   check_stream("cudaEventRecord", stream, device);
   if (event->device != device) return said(cudaErrorInvalidResourceHandle);
   if (stream == nullptr && process().captures > 0) broken("cudaEventRecord", "on the default stream it ends a capture of another one");
