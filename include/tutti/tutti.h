@@ -316,7 +316,8 @@ TUTTI_API tuttiResult_t tuttiCommWriteRecord(tuttiComm_t comm, const char* file)
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream);
 /* Blocks until everything enqueued so far is done, and returns the first error among it since the last call. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);
-/* Success: everything is done. InProgress: not yet. Else the first error. Does not block. */
+/* Success: everything is done. InProgress: not yet. Else the first error. Does not block. Of a GPU's stream: what is on it now;
+ * Unsupported: it is being captured into a graph. */
 TUTTI_API tuttiResult_t tuttiStreamQuery(tuttiStream_t stream);
 /* Waits for what is enqueued, then ends the stream's thread. stream may be NULL. */
 TUTTI_API tuttiResult_t tuttiStreamDestroy(tuttiStream_t stream);

@@ -314,7 +314,10 @@ tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream) {
 
 tuttiResult_t tuttiStreamQuery(tuttiStream_t stream) {
   return at_the_border([&] {
-    const Outcome outcome = stream_of(stream).query();
+    check_not_null("stream", stream);
+    const CallStream which = call_stream(stream);
+    const Outcome outcome = which.is_device() ? process_platform()->device(which.device_number).query_stream(which.device)
+                                              : which.host->query();  // NOLINT(clang-analyzer-core.CallAndMessage): it is one
     return report(outcome.code, outcome.sentence);
   });
 }

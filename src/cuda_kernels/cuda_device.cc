@@ -108,6 +108,15 @@ Outcome CudaDevice::wait_stream(DeviceStream stream) noexcept {
   return in_context([&] { return told(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize"); });
 }
 
+Outcome CudaDevice::query_stream(DeviceStream stream) noexcept {
+  return in_context([&]() -> Outcome {
+    const cudaError_t error = cudaStreamQuery(stream_of(stream));
+    if (error != cudaErrorNotReady) return told(error, "what stood on a stream (cudaStreamQuery)");
+    cudaGetLastError();
+    return {Code::in_progress, ""};
+  });
+}
+
 Outcome CudaDevice::create_event(bool shared, DeviceEvent* event) noexcept {
   return in_context([&] {
     cudaEvent_t made = nullptr;

@@ -26,6 +26,7 @@ class CudaDevice final : public Device {
   Outcome create_stream(DeviceStream* stream, bool urgent) noexcept override;
   Outcome destroy_stream(DeviceStream stream) noexcept override;
   Outcome wait_stream(DeviceStream stream) noexcept override;
+  Outcome query_stream(DeviceStream stream) noexcept override;
 
   Outcome create_event(bool shared, DeviceEvent* event) noexcept override;
   Outcome destroy_event(DeviceEvent event) noexcept override;

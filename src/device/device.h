@@ -120,6 +120,8 @@ class Device {
   virtual Outcome destroy_stream(DeviceStream stream) noexcept = 0;
   // Blocks until everything on it is done. Null: the device's default stream.
   virtual Outcome wait_stream(DeviceStream stream) noexcept = 0;
+  // success: nothing is on it; in_progress; else the error of what was. Null as above.
+  virtual Outcome query_stream(DeviceStream stream) noexcept = 0;
 
   // An event; `shared`: that export_event may be asked for. An event that was never recorded counts as done.
   virtual Outcome create_event(bool shared, DeviceEvent* event) noexcept = 0;
@@ -220,7 +222,7 @@ class Platform {
 // --- The module: a shared library with one C function, looked up by device_module_name.
 
 // Changes whenever this header does: a module of another build is refused.
-inline constexpr uint32_t device_interface_version = 5;
+inline constexpr uint32_t device_interface_version = 6;
 inline constexpr const char* device_module_name = "tutti_device_module";
 
 struct DeviceModule {

@@ -122,6 +122,13 @@ class SimulatedPlatform::SimulatedDevice final : public Device {
     });
   }
 
+  Outcome query_stream(DeviceStream stream) noexcept override {
+    return guarded([&] {
+      raise(fate_.outcome());
+      if (!stream_at(stream).is_idle()) raise({Code::in_progress, ""});
+    });
+  }
+
   Outcome create_event(bool shared, DeviceEvent* event) noexcept override {
     return guarded([&] {
       raise(fate_.outcome());

@@ -117,6 +117,11 @@ void SimulatedStream::wait() {
   queue_->changed.wait(lock, [this, until = queue_->enqueued] { return queue_->done >= until; });
 }
 
+bool SimulatedStream::is_idle() const {
+  const std::lock_guard lock(queue_->mutex);
+  return queue_->done >= queue_->enqueued;
+}
+
 void SimulatedStream::run(Queue& queue, SimulatedFate& fate, int delay_us_max, uint64_t seed) {
   std::minstd_rand random(uint32_t(seed) | 1u);
   std::unique_lock lock(queue.mutex);

@@ -80,6 +80,7 @@ class SimulatedStream {
   void enqueue(Work work);
   // Blocks until what is on it now is done.
   void wait();
+  bool is_idle() const;
 
  private:
   // The thread's, which may outlive the stream.

@@ -156,8 +156,7 @@ WorkPointer Backend::submit(const Kind& kind, const Tensors& inputs, const Tenso
   if (without_work && !device && !at::hasCallbacks() && queue_->run_now(body)) return nullptr;
   auto call = device ? on_device(*device, kind, inputs, outputs, body)
                      : c10::make_intrusive<Call>(rank_, kind.type, kind.title, inputs, outputs, body);
-  // On a device nothing is waited for, so that it may be put there at once.
-  queue_->submit(call, kind.caller_waits || device);
+  queue_->submit(call, kind.caller_waits);
   if (!without_work) return call;
   call->wait();
   return nullptr;

@@ -113,6 +113,8 @@ class Backend : public c10d::Backend {
                                      const Tensors& outputs, Call::Body body);
   void check_device(c10::Device device);
   OfDevice& of_device(c10::Device device);
+  void check_not_captured(c10::Device device);
+  tuttiStream_t handle_of_callers(const c10::Stream& stream);
   void make_communicator(c10::Device device, OfDevice& there);
   std::shared_ptr<Reached> reached(const Tensor& tensor);
   std::vector<std::shared_ptr<Reached>> reached_by_caller();
@@ -138,6 +140,7 @@ class Backend : public c10d::Backend {
   std::mutex devices_mutex_;
   std::set<c10::DeviceIndex> found_;
   std::map<c10::DeviceIndex, OfDevice> devices_;
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, tuttiStream_t> handles_;  // of callers' streams
   std::atomic<uint64_t> calls_{0};
   uint64_t monitored_ = 0;
   std::atomic<bool> ended_{false};

@@ -26,6 +26,7 @@ class Elsewhere {
 c10::intrusive_ptr<Call> Backend::on_device(c10::Device device, const Kind& kind, const Tensors& inputs,
                                             const Tensors& outputs, Call::Body body) {
   OfDevice& there = of_device(device);
+  check_not_captured(device);
   Tensors all = inputs;
   all.insert(all.end(), outputs.begin(), outputs.end());
   auto turn = std::make_shared<Turn>(there.stream, std::move(all));
@@ -50,6 +51,25 @@ void Backend::check_device(c10::Device device) {
                                 "init_process_group(\"cpu:tutti,cuda:nccl\")");
   tuttiCommDestroy(alone);
   found_.insert(device.index());
+}
+
+// Throws where the caller's stream is captured into a graph: an event of it would draw the group's stream in. (The default
+// stream cannot be captured.)
+void Backend::check_not_captured(c10::Device device) {
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const tuttiStream_t handle = stream.id() == 0 ? nullptr : handle_of_callers(stream);
+  if (handle != nullptr && tuttiStreamQuery(handle) == tuttiUnsupported) raise(tuttiUnsupported, tuttiGetLastError(nullptr));
+}
+
+tuttiStream_t Backend::handle_of_callers(const c10::Stream& stream) {
+  const std::pair<c10::DeviceIndex, c10::StreamId> key(stream.device_index(), stream.id());
+  {
+    const std::lock_guard lock(devices_mutex_);
+    if (const auto known = handles_.find(key); known != handles_.end()) return known->second;
+  }
+  const tuttiStream_t handle = handle_of(stream, [this](const c10::Stream& s) { return ask_for_handle(s); });
+  const std::lock_guard lock(devices_mutex_);
+  return handles_[key] = handle;
 }
 
 Backend::OfDevice& Backend::of_device(c10::Device device) {
@@ -81,6 +101,7 @@ void Backend::make_communicator(c10::Device device, OfDevice& there) {
 std::shared_ptr<Reached> Backend::reached(const Tensor& tensor) {
   if (tensor.device().is_cpu()) return nullptr;
   check_device(tensor.device());
+  check_not_captured(tensor.device());
   return std::make_shared<Reached>(tensor.device());
 }
 

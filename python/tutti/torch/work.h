@@ -84,6 +84,7 @@ class Call : public c10d::Work {
   void waits_at_most(milliseconds timeout) { timeout_ = timeout; }
   milliseconds longest_wait() const { return timeout_; }
   void came_from(int rank) { source_ = rank; }
+  bool is_on_device() const { return turn_ != nullptr; }
   // Whether it has run, or failed: of a call on a device, the device may still be at it.
   bool has_run() {
     const std::lock_guard lock(mutex_);
@@ -180,7 +181,8 @@ class Queue : public Runner, public std::enable_shared_from_this<Queue> {
     changed_.notify_one();
   }
 
-  void help(Call& call, milliseconds) override {
+  void help(Call& call, milliseconds asked) override {
+    if (asked.count() > 0 && call.is_on_device()) return;  // who may give up before the device comes to it
     std::unique_lock lock(mutex_);
     while (!busy_ && !calls_.empty() && !call.has_run()) run_front(lock);
   }

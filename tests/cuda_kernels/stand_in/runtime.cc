@@ -435,6 +435,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   check_stream("cudaStreamSynchronize", stream, device);
   return said(device_at(device).wait_stream(stream_in(stream)), &device_at(device));
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const int device = enter_relaxed("cudaStreamQuery");
+  check_stream("cudaStreamQuery", stream, device);
+  return said(device_at(device).query_stream(stream_in(stream)), &device_at(device));
+}
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
   enter("cudaStreamIsCapturing");
   const std::lock_guard lock(process().mutex);

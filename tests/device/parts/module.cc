@@ -76,6 +76,7 @@ class Part final : public Device {
     return whole_.destroy_stream(stream);
   }
   Outcome wait_stream(DeviceStream s) noexcept override { return whole_.wait_stream(s); }
+  Outcome query_stream(DeviceStream s) noexcept override { return whole_.query_stream(s); }
 
   Outcome create_event(bool shared, DeviceEvent* e) noexcept override { return whole_.create_event(shared, e); }
   Outcome destroy_event(DeviceEvent e) noexcept override { return whole_.destroy_event(e); }
