@@ -129,6 +129,8 @@ DeviceLane DeviceSide::make_lane() {
   try {
     check(device_->create_stream(&lane.stream, true));
     check(device_->create_event(false, &lane.event));
+    lane.passed = DeviceFlags::of_process().take(platform_);
+    lane.marks = std::atomic_ref(*lane.passed).load(std::memory_order_relaxed);
     void* aside = nullptr;
     check(device_->allocate(DeviceLane::places_max * message_bytes_, &aside));
     lane.aside = static_cast<std::byte*>(aside);
@@ -153,6 +155,7 @@ void DeviceSide::free_lane(DeviceLane& lane) noexcept {
   if (lane.event != nullptr) device_->destroy_event(lane.event);
   device_->free(lane.aside);
   if (lane.pinned != nullptr) platform_.free_host(lane.pinned);
+  if (lane.passed != nullptr) DeviceFlags::of_process().give(platform_, lane.passed);
   lane = {};
 }
 

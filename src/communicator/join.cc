@@ -24,7 +24,9 @@ namespace {
 static_assert(shm_inline_bytes == shm_inline_bytes_max, "the cost model and the transport mean the same messages");
 static_assert(shm_shared_bytes == outbox_bytes_min);
 
-constexpr int channels_default = 1;
+// A device's work takes its time to begin and to be heard of, and a channel waits for it while others move: so where ranks
+// name their devices there are several, if not so many that their slots take much memory.
+constexpr int channels_default(int ranks, bool devices) { return !devices ? 1 : ranks <= 4 ? 8 : ranks <= 16 ? 4 : 2; }
 constexpr TimeNs spin_ns_default = 50 * ns_per_us;
 
 Bytes to_bytes(std::string_view text) {
@@ -174,10 +176,15 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
                   options.transports, options.channels, shared_path_bytes_min_, name(options.determinism));
   std::vector<std::string> schedules;
   std::string first;
-  const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(settings + '\n' + identity(*options_.schedules)));
+  constexpr std::string_view with_device = "device\n", without = "host\n";
+  const std::string mine = fmt::format("{}\n{}{}", settings, options.device >= 0 ? with_device : without, identity(*options_.schedules));
+  const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(mine));
+  bool devices = false;
   for (int r = 0; r < size_; ++r) {
     const std::string text = to_text(all[size_t(r)]), theirs = text.substr(0, text.find('\n'));
-    schedules.push_back(text.substr(theirs.size() + 1));
+    const size_t device_at = theirs.size() + 1;
+    devices |= text.compare(device_at, with_device.size(), with_device) == 0;
+    schedules.push_back(text.substr(text.find('\n', device_at) + 1));
     if (r == 0) first = theirs;
     if (theirs != first)
       throw Error(Code::invalid_usage,
@@ -185,10 +192,10 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
   }
   const std::string differs = difference(schedules);
   if (!differs.empty()) throw Error(Code::invalid_usage, differs);
+  channels_ = options.channels == -1 ? channels_default(size_, devices) : options.channels;
 }
 
 void Communicator::make_transports(const CommunicatorOptions& options, const Host& host) {
-  channels_ = options.channels == -1 ? channels_default : options.channels;
   links_ = make_links(*bootstrap_, {options.transports, channels_ + 1, timeout_ns_, &log_, &host}, doorbell_);
   message_bytes_max_ = links_.message_bytes_max;
 }

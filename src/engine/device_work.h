@@ -15,6 +15,8 @@ namespace tutti {
 struct DeviceLane {
   DeviceStream stream = nullptr;
   DeviceEvent event = nullptr;
+  uint32_t* passed = nullptr;   // pinned: the last of `marks` that the stream has passed; a look at it costs no call
+  uint32_t marks = 0, looks = 0;
   std::byte* aside = nullptr;   // on the device: places_max places for one message each
   std::byte* pinned = nullptr;  // of the host: pinned_places places of pinned_bytes each
   size_t pinned_bytes = 0;
