@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 """What `./dev gpu` does: on a machine with a GPU builds, runs the tests of devices on it, also under compute-sanitizer where
-that is installed, measures, and writes docs/gpu-results.md. Ends with 3 where there is no GPU, with 1 where a test failed."""
+that is installed, measures, and writes docs/gpu-results.md. Ends with 3 where there is no GPU, with 1 where a test failed.
+Usage: gpu.py [--build FOLDER] [--torch PYTHON PACKAGE_FOLDER]: where all is built already; a Python that has PyTorch, and where
+Tutti's package for it is."""
+import argparse
+import concurrent.futures
 import dataclasses
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -17,9 +22,14 @@ BUILD = ROOT / "build-gpu"
 RESULTS = ROOT / "docs" / "gpu-results.md"
 NO_GPU = 3
 # On a GPU: what a device computes, how its errors read, and what is as good as before after faults. Under the sanitizer a part of it, which is slow there.
-PROGRAMS = ["tests/cuda_kernels/device_kernels_test", "tests/cuda_kernels/cuda_platform_test", "tests/device/any_device_test"]
-SANITIZED = {"memcheck": (PROGRAMS[0], "*"), "racecheck": (PROGRAMS[0], "*RunLinked*"), "synccheck": (PROGRAMS[0], "*RunLinked*"),
-             "memcheck of calls": (PROGRAMS[2], "*TwoStreams*")}
+PROGRAMS = ["tests/cuda_kernels/device_kernels_test", "tests/cuda_kernels/cuda_platform_test"]
+ANY_DEVICE, COLLECTIVES = "tests/device/any_device_test", "tests/device/device_collectives_test"
+# Ranks that share a GPU; and where one GPU is given out as three, so that what devices have among them runs on one too.
+WHOLE = {ANY_DEVICE: "*", COLLECTIVES: "*shared*"}
+PARTS = {ANY_DEVICE: "-*OutOfMemory*", COLLECTIVES: "*spread*:*mixed_on*"}
+SANITIZED = {"memcheck": (PROGRAMS[0], "*float32:*bfloat16:*float8*:*RunLinked*:DeviceMemory.*"),
+             "racecheck": (PROGRAMS[0], "*RunLinked*"), "synccheck": (PROGRAMS[0], "*RunLinked*"),
+             "memcheck of calls": (ANY_DEVICE, "*TwoStreams*")}
 
 
 @dataclasses.dataclass
@@ -30,6 +40,7 @@ class Machine:
     mebibytes: int = 256
     epochs: int = 20
     variables: dict = dataclasses.field(default_factory=dict)
+    torch: tuple = ()  # a Python that has PyTorch, and the folder of Tutti's package
 
     def environment(self):
         """Programs that have the library in themselves do not find the module beside it. Streams of CUDA share a few queues, 8 if
@@ -37,6 +48,9 @@ class Machine:
         module = self.build / "src" / "cuda_kernels" / "libtutti_cuda.so"
         return {"TUTTI_DEVICE": self.kind, "TUTTI_TEST_CUDA_MODULE": str(module), "LD_LIBRARY_PATH": str(module.parent),
                 "CUDA_DEVICE_MAX_CONNECTIONS": "32"} | self.variables
+
+    def in_parts(self):
+        return self.environment() | {"LD_LIBRARY_PATH": str(self.build / "tests/device/parts")}
 
 
 def say(text):
@@ -84,24 +98,38 @@ def build():
 
 def tests(machine):
     """Rows of (what, how it ended), and whether all went well."""
-    rows, well = [], True
     sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    for program in PROGRAMS:
-        status, text = output_of([machine.build / program], machine.environment())
-        rows.append((program, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"))
-        well &= status == 0
-    for tool, (program, chosen) in SANITIZED.items():
-        what = f"{program} under {tool}"
+
+    def row(what, command, environment):
+        status, text = output_of(command, environment)
+        return what, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"
+
+    def sanitized(tool):
+        program, chosen = SANITIZED[tool]
         if not sanitizer:
-            rows.append((what, "not run: compute-sanitizer is not installed"))
-            continue
+            return f"{program} under {tool}", "not run: compute-sanitizer is not installed"
         # The tests look at each error that a call tells of, and some want one.
         options = ["--report-api-errors", "no"] if tool.startswith("memcheck") else []
-        status, text = output_of([sanitizer, "--tool", tool.split()[0], "--error-exitcode", "9", *options,
-                                  machine.build / program, f"--gtest_filter={chosen}"], machine.environment())
-        rows.append((what, "passed" if status == 0 else f"FAILED ({status}): {last_line(text)}"))
-        well &= status == 0
-    return rows, well
+        return row(f"{program} under {tool}", [sanitizer, "--tool", tool.split()[0], "--error-exitcode", "9", *options,
+                                               machine.build / program, f"--gtest_filter={chosen}"], machine.environment())
+
+    def of_torch():
+        if not machine.torch:
+            return "tests/torch/cuda_test.py", "not run: no Python with PyTorch was named (--torch)"
+        return row("tests/torch/cuda_test.py", [sys.executable, ROOT / "tests/torch/run.py", *machine.torch,
+                                                ROOT / "tests/torch/cuda_test.py"], {"TUTTI_DEVICE": machine.kind})
+
+    # Several at once, for most of them wait; but one takes all the memory that there is.
+    with concurrent.futures.ThreadPoolExecutor(4) as together:
+        plain = [functools.partial(row, program, [machine.build / program], machine.environment()) for program in PROGRAMS]
+        under = [functools.partial(sanitized, tool) for tool in SANITIZED]
+        rows = list(together.map(lambda job: job(), [of_torch, *plain, *under]))
+    for chosen, environment, how in [(WHOLE, machine.environment(), ""), (PARTS, machine.in_parts(), ", one GPU as three")]:
+        if how and machine.kind != "cuda":
+            continue
+        rows += [row(program + how, [machine.build / program, f"--gtest_filter={tests}"], environment)
+                 for program, tests in chosen.items()]
+    return rows, not any(how.startswith("FAILED") for _, how in rows)
 
 
 def benchmarks(machine):
@@ -115,17 +143,19 @@ def limits(table):
     return (float(match[1]) * 1e9, min(float(match[2]), float(match[3])) * 1e9) if match else (None, None)
 
 
-def processes(machine, table):
-    """all_reduce among processes on one GPU, directly and by way of the host, beside what D and H allow."""
+def among_ranks(machine, table):
+    """all_reduce among ranks on one GPU, directly and by way of the host, beside what D and H allow."""
     d, h = limits(table)
-    lines, well = [f"| all_reduce of {machine.mebibytes} MiB among processes | us | limit, us | share |", "|---|---|---|---|"], True
+    lines = [f"| all_reduce of {machine.mebibytes} MiB among ranks that share a GPU | us | limit, us | share |", "|---|---|---|---|"]
+    well = True
     size = machine.mebibytes << 20
     with tempfile.TemporaryDirectory() as folder:
-        for ranks, peers in [(2, "1"), (4, "1"), (8, "1"), (2, "0")]:
+        for ranks, kind, peers in [(2, "threads", "1"), (2, "processes", "1"), (4, "processes", "1"), (8, "processes", "1"),
+                                   (2, "threads", "0"), (2, "processes", "0")]:
             results = pathlib.Path(folder) / "results.json"
-            what = f"{ranks} processes, {'directly' if peers == '1' else 'by way of the host'}"
-            status, text = output_of([machine.build / "bench/perf/tutti-perf", "all_reduce", "--local", str(ranks),
-                                      "--device", machine.kind, "--sizes", str(size), "-n", "10", "-J", results],
+            what = f"{ranks} {kind}, {'directly' if peers == '1' else 'by way of the host'}"
+            status, text = output_of([machine.build / "bench/perf/tutti-perf", "all_reduce", "-t" if kind == "threads" else "--local",
+                                      str(ranks), "--device", machine.kind, "--sizes", str(size), "-n", "10", "-J", results],
                                      machine.environment() | {"TUTTI_PEERS": peers, "CUDA_VISIBLE_DEVICES": "0"})
             if status:
                 lines.append(f"| {what} | ended with {status}: {last_line(text)} | | |")
@@ -152,27 +182,38 @@ def training(machine):
         return f"Training on 4 ranks that share the GPU, {machine.epochs} epochs: test accuracy {accuracy:.4f}.", accuracy > 0.95
 
 
+def commit():
+    """", commit c0ffee", or nothing where this is no checkout."""
+    git = shutil.which("git")
+    run = git and subprocess.run([git, "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return f", commit {run.stdout.strip()}" if run and run.returncode == 0 else ""
+
+
 def page(machine, found):
     """What docs/gpu-results.md is to say, and whether all went well."""
     rows, tests_well = tests(machine)
     table, bench_well = benchmarks(machine)
-    among_processes, processes_well = processes(machine, table)
+    of_ranks, ranks_well = among_ranks(machine, table)
     trained, training_well = training(machine)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    text = ["# Results on GPUs", "", f"Written by `./dev gpu` on {datetime.date.today()}, commit {commit}.", ""]
+    text = ["# Results on GPUs", "", f"Written by `./dev gpu` on {datetime.date.today()}{commit()}.", ""]
     text += [f"- {line}" for line in found] + ["", "## Tests", "", "| test | result |", "|---|---|"]
     text += [f"| {what} | {how} |" for what, how in rows] + ["", "## Measurements", "", table.rstrip(), "",
-                                                                among_processes, "", trained, ""]
-    return "\n".join(text), tests_well and bench_well and processes_well and training_well
+                                                                of_ranks, "", trained, ""]
+    return "\n".join(text), tests_well and bench_well and ranks_well and training_well
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--torch", nargs=2, default=())
+    options = parser.parse_args()
     found = gpus()
     if not found:
         print("gpu: no GPU here: nothing was run, docs/gpu-results.md stays as it is", file=sys.stderr)
         sys.exit(NO_GPU)
-    build()
-    text, well = page(Machine(), found)
+    if not options.build:
+        build()
+    text, well = page(Machine(build=(options.build or BUILD).resolve(), torch=tuple(options.torch)), found)
     RESULTS.write_text(text)
     print(f"gpu: {RESULTS.relative_to(ROOT)} is written")
     sys.exit(0 if well else 1)

@@ -17,6 +17,9 @@ namespace {
 
 // From here on each rank adds a part and all fetch the parts of all, instead of each adding everything.
 constexpr size_t two_shot_bytes_min = size_t{128} << 10;
+// Among processes that share a device, which takes 150 us from one process's work to the next one's (an H200), so that
+// another round of all costs more than what it saves.
+constexpr size_t two_shot_bytes_min_shared = size_t{64} << 20;
 // Memory of other processes that is kept mapped.
 constexpr size_t imports_max = 256;
 
@@ -27,6 +30,10 @@ void check(const Outcome& outcome) {
 // As which elements a linked launch takes those of a call.
 DataType linked_type(const Call& call) { return meaning(call.kind).reduces ? call.type : DataType::uint8; }
 ReduceOp linked_op(const Call& call) { return meaning(call.kind).reduces ? call.op : ReduceOp::sum; }
+
+bool on_one_device(std::span<const DeviceCard> cards) {
+  return std::all_of(cards.begin(), cards.end(), [&](const DeviceCard& card) { return card.uuid == cards[0].uuid; });
+}
 
 uint64_t number_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -42,6 +49,7 @@ PeerPath::PeerPath(DeviceSide& side, std::vector<DeviceCard> cards, int rank, st
       one_process_(std::all_of(cards_.begin(), cards_.end(), [&](const auto& c) { return one_process(c, cards_[0]); })),
       one_device_(one_process_ && std::all_of(cards_.begin(), cards_.end(),
                                               [&](const auto& c) { return c.number == cards_[0].number; })),
+      two_shot_bytes_min_(one_process_ || !on_one_device(cards_) ? two_shot_bytes_min : two_shot_bytes_min_shared),
       buffers_(cards_.size()),
       inputs_(cards_.size()),
       outputs_(cards_.size()),
@@ -453,7 +461,7 @@ void PeerPath::clear_workspace() {
 // --- What each rank does. A rank writes nothing but its own output, and nothing that others still read.
 
 bool PeerPath::two_shot() const noexcept {
-  return call_.call.kind == Collective::all_reduce && call_.call.count * element_bytes(call_.call) >= two_shot_bytes_min;
+  return call_.call.kind == Collective::all_reduce && call_.call.count * element_bytes(call_.call) >= two_shot_bytes_min_;
 }
 
 // In place, others read what the result overwrites: it is made aside, and comes home when they have.

@@ -144,6 +144,7 @@ class PeerPath {
   const std::vector<DeviceCard> cards_;
   const int rank_, size_;
   const bool one_process_, one_device_;
+  const size_t two_shot_bytes_min_;  // of all_reduce by each rank's own part
 
   DeviceStream stream_ = nullptr;
   DeviceEvent last_ = nullptr;

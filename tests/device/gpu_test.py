@@ -49,10 +49,13 @@ class Rehearsal(unittest.TestCase):
 
     def test_the_page_has_a_number_for_every_measurement(self):
         # (Of the tests of devices, which run on their own elsewhere, a few; what a command line asks for comes first.)
+        few = mock.patch.dict(gpu.WHOLE, {gpu.ANY_DEVICE: "*WrongPointers*", gpu.COLLECTIVES: "*shared_on_no_stream*"})
+        few.start()
+        self.addCleanup(few.stop)
         machine = rehearsal(GTEST_FILTER="DeviceMemory*:CudaErrors*:*WrongPointers*")
         text, _ = gpu.page(machine, ["NVIDIA of the future, 999.1, 81559 MiB"])
         self.assertIn("- NVIDIA of the future, 999.1, 81559 MiB", text)
-        for program in gpu.PROGRAMS:
+        for program in [*gpu.PROGRAMS, *gpu.WHOLE]:
             self.assertIn(f"| {program} | passed |", text)
         for tool, (program, _) in gpu.SANITIZED.items():
             self.assertIn(f"| {program} under {tool} | passed |", text)
@@ -63,7 +66,7 @@ class Rehearsal(unittest.TestCase):
         for what in ["reduce float32 of 2 inputs", "reduce float8e4m3 of 8 inputs", "two_shot of 8 ranks in one launch, 1024 KiB",
                      "one_shot of 8 ranks in one launch, 8 KiB", "all_reduce of 8 ranks, threads, 1024 KiB",
                      "all_reduce of 8 ranks, threads, 8 KiB", "2 processes, directly", "8 processes, directly",
-                     "2 processes, by way of the host"]:
+                     "2 processes, by way of the host", "2 threads, directly", "2 threads, by way of the host"]:
             self.assertRegex(text, rf"\| {re.escape(what)} +\|{numbers}")
         self.assertRegex(text, r"Training on 4 ranks that share the GPU, 1 epochs: test accuracy 0\.\d{4}\.")
         self.assertNotIn("ended with", text)
@@ -73,7 +76,7 @@ class Rehearsal(unittest.TestCase):
         machine.build = self.folder  # nothing is there
         text, well = gpu.page(machine, ["a GPU"])
         self.assertFalse(well)
-        self.assertEqual(text.count("| FAILED (127): "), len(gpu.PROGRAMS) + len(gpu.SANITIZED), text)
+        self.assertEqual(text.count("| FAILED (127): "), len(gpu.PROGRAMS) + len(gpu.WHOLE) + len(gpu.SANITIZED), text)
         self.assertIn("device-speed ended with 127", text)
         self.assertIn("| 2 processes, directly | ended with 127", text)
         self.assertIn("Training on 4 ranks ended with 127", text)
