@@ -128,6 +128,7 @@ class PeerPath {
   void wait_for_peers(DeviceEvent PeerEvents::*event);
   void record(DeviceEvent event);
   bool passed(DeviceEvent event);
+  bool launch_has_passed();
 
   bool two_shot() const noexcept;
   bool through_temporary() const noexcept;
@@ -179,6 +180,7 @@ class PeerPath {
   int meeting_channels_max_ = 1;        // blocks of each rank on the one with the most of them
   uint64_t launches_ = 0;               // of all ranks, up to this call
   uint64_t packet_calls_ = 0;
+  uint32_t looks_ = 0;
   bool visits_ = false;                 // has entered all peers' buffers
   // Calls begun, and of them the one that last_ was recorded for. The low bits of their number mark packets; it begins where
   // they are soon used up, so that what is done then is no matter of long runs alone.
