@@ -22,6 +22,8 @@ import ranks  # noqa: E402 - after what it reads
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
+import tutti  # noqa: E402
+
 ranks.LONGEST_S = 40
 SLEEP_CYCLES = 200_000_000  # of the GPU's clock: 100 ms at 2 GHz
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int32, torch.int64,
@@ -241,6 +243,28 @@ class Streams(unittest.TestCase):
             same(tensor, [float(size ** 4)] * 1000, "the calls after it")
             assert_usable(device)
             assert ended == "well", ended
+        run(2, body)
+
+
+class Bindings(unittest.TestCase):
+    def test_arrays_of_the_gpu_are_taken_from_whoever_made_them(self):
+        def body(rank, size, device):
+            id_, total = [tutti.unique_id() if rank == 0 else None], size * (size + 1) / 2
+            dist.broadcast_object_list(id_)
+            with tutti.Communicator.join(size, id_[0], rank) as comm:
+                tensor = full(device, rank + 1, 5000)
+                comm.all_reduce(tensor)
+                same(tensor, full("cpu", total, 5000), "a tensor, no stream")
+                with torch.cuda.stream(torch.cuda.Stream()) as _:
+                    torch.cuda._sleep(SLEEP_CYCLES)
+                    tensor.fill_(rank + 1)
+                    comm.all_reduce(tensor, stream=torch.cuda.current_stream().cuda_stream)
+                    same(tensor, full("cpu", total, 5000), "a tensor, on a stream")
+                with contextlib.suppress(ImportError):
+                    import cupy
+                    array = cupy.full(300, rank + 1, cupy.float32)
+                    comm.all_reduce(array)
+                    assert (cupy.asnumpy(array) == total).all(), array
         run(2, body)
 
 
