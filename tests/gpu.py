@@ -66,7 +66,7 @@ def gpus():
     return [line.strip() for line in run.stdout.splitlines() if line.strip()] if run.returncode == 0 else []
 
 
-def output_of(command, environment=None, limit_s=1800):
+def output_of(command, environment=None, limit_s=300):
     """Exit status and what was printed, which is shown too. What cannot be started ended with 127."""
     say(" ".join(map(str, command)))
     try:
@@ -91,7 +91,7 @@ def build():
         status, text = output_of(["meson", "setup", str(BUILD), "-Dcuda=enabled", "-Dpython=disabled"])
         if status:
             sys.exit(f"gpu: meson could not configure:\n{text[-2000:]}")
-    status, _ = output_of(["ninja", "-C", str(BUILD)])
+    status, _ = output_of(["ninja", "-C", str(BUILD)], limit_s=3600)
     if status:
         sys.exit("gpu: the build failed")
 

@@ -58,8 +58,8 @@ bool PeerGroup::has_begun(int rank, uint64_t call) const noexcept {
   return std::atomic_ref(*begun(rank)).load(std::memory_order_seq_cst) == uint32_t(call);
 }
 
-bool PeerGroup::has_passed(int rank, uint64_t call) const noexcept {
-  return std::atomic_ref(*passed(rank)).load(std::memory_order_acquire) == uint32_t(call);
+bool PeerGroup::has_passed(uint64_t call) const noexcept {
+  return std::atomic_ref(*passed()).load(std::memory_order_acquire) == uint32_t(call);
 }
 
 bool PeerGroup::has_ended() const noexcept {

@@ -35,9 +35,9 @@ class PeerGroup {
   // after that. So of a call that has ended it either is known to have begun, or will touch nothing.
   uint32_t* begun(int rank) const noexcept { return words_ + 16 * (1 + rank); }
   bool has_begun(int rank, uint64_t call) const noexcept;
-  // The same after it.
-  uint32_t* passed(int rank) const noexcept { return words_ + 16 * (1 + int(linked_ranks_max) + rank); }
-  bool has_passed(int rank, uint64_t call) const noexcept;
+  // The same after the one launch of a call.
+  uint32_t* passed() const noexcept { return words_ + 16 * (1 + int(linked_ranks_max)); }
+  bool has_passed(uint64_t call) const noexcept;
 
   // One more launch is on its stream. The one that makes it `all`, counted from the beginning, opens the gate of the call.
   void launched(uint64_t all, uint64_t call) noexcept;

@@ -161,6 +161,7 @@ Status PeerPath::step(const Progress& exchange) {
         break;
       case Phase::launching:
         if (!group_->all_launched(launches_)) return Status::again;
+        if (meets() && leader_of(rank_) != rank_) check(device_.wait_event(stream_, peer_events_[size_t(leader_of(rank_))]->first));
         phase_ = Phase::settling;
         break;
       case Phase::common: {
@@ -191,12 +192,7 @@ Status PeerPath::step(const Progress& exchange) {
         phase_ = Phase::settling;
         break;
       case Phase::settling:
-        if (is_linked() && !launch_has_passed()) return Status::again;
-        if (!is_linked() && last_at_ != calls_) {
-          record(last_);
-          last_at_ = calls_;
-        }
-        if (!is_linked() && !passed(last_)) return Status::again;
+        if (!has_settled()) return Status::again;
         // What waited for others may have gone on without them: the verdict is under way.
         if (is_linked() && group_->has_ended()) return Status::again;
         room_ = nullptr;
@@ -356,25 +352,30 @@ bool PeerPath::all_ready() {
   });
 }
 
-// The launch that has this rank's part. Its stream writes a word, of which a look costs no call; but what fails does not.
-bool PeerPath::launch_has_passed() {
+// Whether the call is over on the device. The stream of the one launch for all writes a word, of which a look costs no call; but
+// what fails does not, so the device is asked now and then.
+bool PeerPath::has_settled() {
   constexpr uint32_t looks_between = 256;
-  const int leader = leader_of(rank_);
-  if (group_->has_passed(leader, calls_)) return true;
-  if (++looks_ % looks_between != 0) return false;
-  const PeerEvents& made = *peer_events_[size_t(leader)];
-  const Outcome outcome = made.device.query_event(made.first);
-  if (outcome.code != Code::in_progress) check(outcome);
-  return false;
+  if (way_ != Way::one_launch) {
+    if (std::exchange(last_at_, calls_) != calls_) record(last_);
+    return passed(last_);
+  }
+  if (group_->has_passed(calls_)) return true;
+  const PeerEvents& made = *peer_events_[0];
+  return ++looks_ % looks_between == 0 && check_running(made.device.query_event(made.first));
+}
+
+// False where something is still under way; what failed is thrown.
+bool PeerPath::check_running(const Outcome& outcome) {
+  if (outcome.code == Code::in_progress) return false;
+  check(outcome);
+  return true;
 }
 
 void PeerPath::record(DeviceEvent event) { check(device_.record_event(event, stream_)); }
 
 bool PeerPath::passed(DeviceEvent event) {
-  const Outcome outcome = device_.query_event(event);
-  if (outcome.code == Code::in_progress) return false;
-  check(outcome);
-  return true;
+  return check_running(device_.query_event(event));
 }
 
 // --- Kernels of linked plans. What does not reduce is moved as bytes.
@@ -454,7 +455,9 @@ void PeerPath::start_linked() {
   check(device_.write_flag(stream_, group_->begun(rank_), uint32_t(calls_)));
   check(device_.run_linked(stream_, linked));
   ++counts_.launched;
-  check(device_.write_flag(stream_, group_->passed(rank_), uint32_t(calls_)));
+  // (Not after launches that wait for each other: where two of their streams share a queue of the driver's, what writes a word
+  // holds up the queue until the kernel before it has ended.)
+  if (way_ == Way::one_launch) check(device_.write_flag(stream_, group_->passed(), uint32_t(calls_)));
   record(events_->first);
   group_->launched(launches_, calls_);
 }

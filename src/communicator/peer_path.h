@@ -128,7 +128,8 @@ class PeerPath {
   void wait_for_peers(DeviceEvent PeerEvents::*event);
   void record(DeviceEvent event);
   bool passed(DeviceEvent event);
-  bool launch_has_passed();
+  bool has_settled();
+  static bool check_running(const Outcome& outcome);
 
   bool two_shot() const noexcept;
   bool through_temporary() const noexcept;
