@@ -18,8 +18,9 @@
  * (tuttiStreamSynchronize). The operations of one communicator run in the order of the calls, on whatever streams.
  *
  * GPUs (docs/cuda.md). Buffers may lie in the memory of a GPU, of the host, or, by rank, in either. A cudaStream_t, cast to
- * tuttiStream_t, is a stream: the call returns at once, comes after what is on the stream and before what follows. With
- * NULL, a call on a GPU's memory comes after what is on the GPU's default stream. One communicator uses one GPU.
+ * tuttiStream_t, is a stream: the call comes after what is on the stream and before what follows, and returns when it is over
+ * (at once with TUTTI_DEVICE_ASYNC=1, which asks more of the program). With NULL, a call on a GPU's memory comes after what
+ * is on the GPU's default stream. One communicator uses one GPU.
  *
  * Waiting. Every wait ends: with the result, with the failure of a rank, or at the communicator's deadline
  * (tuttiConfig_t::timeout_ms).
