@@ -7,7 +7,9 @@
 #include <barrier>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -241,6 +243,55 @@ TEST_P(AnyDevice, TwoStreamsOfTwoCommunicatorsUnderStress) {
     EXPECT_EQ(state_of(comm), tuttiSuccess);
     must(tuttiCommDestroy(other));
   });
+}
+
+// Whether streams wait for calls, and calls return at once.
+bool streams_wait() {
+  const char* const asked = std::getenv("TUTTI_DEVICE_ASYNC");
+  return asked != nullptr && std::string(asked) == "1";
+}
+
+// Else a call that has returned is over, whatever stream its result is looked at on.
+TEST_P(AnyDevice, ACallIsOverWhenItReturns) {
+  if (streams_wait()) GTEST_SKIP() << "streams wait for calls";
+  test::run_threads(3, options(GetParam()), [](int rank, tuttiComm_t comm) {
+    for (const size_t count : {size_t{100}, size_t{2'000'000}}) {
+      const OnStream stream(device_of(rank));
+      const Buffer buffer(device_of(rank), count, rank + 1);
+      must(tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, tuttiSum, comm, stream));
+      EXPECT_EQ(buffer.values(), std::vector<int>(count, 6));
+      must(tuttiBarrier(comm, nullptr));  // nobody gives memory back beside others' calls
+    }
+  });
+}
+
+// Each with a stream of its own: the group is over when all are.
+TEST_P(AnyDevice, OneThreadDrivesAllRanksInAGroup) {
+  constexpr int ranks = 3;
+  tuttiComm_t comms[ranks] = {};
+  int devices[ranks];
+  for (int r = 0; r < ranks; ++r) devices[r] = device_of(r).number();
+  must(tuttiCommInitAll(comms, ranks, devices));
+  {
+    std::vector<std::unique_ptr<OnStream>> streams;
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    for (int r = 0; r < ranks; ++r) {
+      streams.push_back(std::make_unique<OnStream>(device_of(r)));
+      buffers.push_back(std::make_unique<Buffer>(device_of(r), 5000, r + 1));
+    }
+    for (int turn = 0; turn < 3; ++turn) {
+      must(tuttiGroupStart());
+      for (size_t r = 0; r < ranks; ++r)
+        must(tuttiAllReduce(buffers[r]->data(), buffers[r]->data(), 5000, tuttiInt32, turn == 0 ? tuttiSum : tuttiMax, comms[r],
+                            *streams[r]));
+      must(tuttiGroupEnd());
+    }
+    for (size_t r = 0; r < ranks; ++r) {
+      streams[r]->wait();
+      EXPECT_EQ(buffers[r]->values(), std::vector<int>(5000, 6)) << "rank " << r;
+    }
+  }
+  for (const tuttiComm_t comm : comms) must(tuttiCommDestroy(comm));
 }
 
 // A call ends on all ranks although one's stream has not come to it; others' kernels, where they wait for that one inside, end

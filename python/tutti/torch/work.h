@@ -39,8 +39,8 @@ class Call : public c10d::Work {
   using Body = std::function<void()>;
 
   // `body` throws what went wrong. Of calls that something other than a queue completes it is empty. `turn`: of a call
-  // that its body puts on a stream of a device. Then it counts as run when it has been put there, and wait() lets the
-  // caller's stream wait.
+  // that its body puts on a stream of a device. Then it counts as run when its body has returned, which may be (with
+  // TUTTI_DEVICE_ASYNC) before the device is through with it: so wait() lets the caller's stream wait, too.
   Call(int rank, c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs, Body body,
        std::shared_ptr<Turn> turn = nullptr)
       : Work(rank, type, at::hasCallbacks() ? title : nullptr, profiled(inputs)),
