@@ -87,10 +87,10 @@ void DeviceSide::bind(int number) {
   flag_.store(flag, std::memory_order_release);
   device_ = &device;
   events_ = std::make_shared<EventPool>(device);
-  register_slots();
 }
 
-// Where that is refused, messages are copied once more, which is slower and nothing else.
+// Not before messages are made: it takes 0.6 ms a MiB (an H200's host), and calls by peers make none. Where it is refused,
+// messages are copied once more, which is slower and nothing else.
 void DeviceSide::register_slots() {
   for (const std::span<std::byte> memory : slots_) {
     const Outcome outcome = platform_.register_host(memory.data(), memory.size());
@@ -160,6 +160,7 @@ void DeviceSide::free_lane(DeviceLane& lane) noexcept {
 }
 
 DeviceWork& DeviceSide::start(int channels, size_t pinned_bytes) {
+  if (!std::exchange(has_registered_, true)) register_slots();
   auto found = std::find_if(tasks_.begin(), tasks_.end(), [](const auto& task) { return !task->in_use; });
   if (found == tasks_.end()) found = tasks_.insert(tasks_.end(), std::make_unique<Task>());
   Task& task = **found;

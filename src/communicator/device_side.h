@@ -77,7 +77,7 @@ class DeviceSide final : public PinnedRanges {
   // -1: not bound yet.
   int number() const noexcept { return device_ == nullptr ? -1 : device_->number(); }
   Device* device() const noexcept { return device_; }
-  // From now on its device; nothing happens where it is already. What cannot be had on it is said in the log.
+  // From now on its device; nothing happens where it is already.
   void bind(int number);
 
   // An event that stands for what is on the stream now. Bound.
@@ -95,8 +95,8 @@ class DeviceSide final : public PinnedRanges {
     std::vector<DeviceLane> lanes;
     bool in_use = false;
   };
-  // For an operation of so many channels; work's lanes, device, pinned and place_bytes are set. pinned_bytes: of a
-  // lane's places of the host; 0: it needs none.
+  // For an operation of so many channels, by way of the host; work's lanes, device, pinned and place_bytes are set. pinned_bytes:
+  // of a lane's places of the host; 0: it needs none. Slots that cannot be pinned are said in the log, once.
   DeviceWork& start(int channels, size_t pinned_bytes);
   // The allocation of this device that a pointer lies in, as network cards may be told of it; null: they may not.
   std::shared_ptr<const DeviceRegion> region_of(const std::byte* pointer);
@@ -160,6 +160,7 @@ class DeviceSide final : public PinnedRanges {
   const size_t message_bytes_;
   std::vector<std::span<std::byte>> slots_;
   Log log_;
+  bool has_registered_ = false;  // of the thread that drives the communicator, as the next
   std::map<const std::byte*, size_t> registered_;
   std::shared_ptr<EventPool> events_;
   DeviceStream making_ = nullptr;
