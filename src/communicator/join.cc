@@ -51,26 +51,6 @@ TimeNs silence_ns(int timeout_ms) {
   return silence_within(timeout_ms * ns_per_ms, silence_ms * ns_per_ms);
 }
 
-// A plan of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
-// a cache.
-Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
-  Plan plan;
-  plan.algorithm = sending ? "send" : "recv";
-  plan.shape = {1, 1, 0};
-  plan.peers = {uint32_t(peer)};
-  Fold step;
-  if (sending) step.a = in(0);
-  else step.dst = out(0);
-  step.n_to = sending ? 1 : 0;
-  step.n_from = sending ? 0 : 1;
-  step.keeps = sending;
-  step.early = sending ? 0 : 1;  // nothing else is in the run
-  plan.steps = {step};
-  plan.streamed_bytes_min = cached_bytes_max / 2;
-  plan.all_streamed_bytes_min = cached_bytes_max;
-  return plan;
-}
-
 // Places with ranks of one kernel counted as of one host, whatever transport connects them: cores are shared there.
 std::vector<Place> places_by_machine(std::vector<Place> places, const std::vector<std::string>& machines) {
   for (size_t r = 0; r < places.size(); ++r)

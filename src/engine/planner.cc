@@ -379,4 +379,22 @@ std::vector<Candidate> Planner::explain(Collective collective, size_t bytes, int
   return result;
 }
 
+Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
+  Plan plan;
+  plan.algorithm = sending ? "send" : "recv";
+  plan.shape = {1, 1, 0};
+  plan.peers = {uint32_t(peer)};
+  Fold step;
+  if (sending) step.a = in(0);
+  else step.dst = out(0);
+  step.n_to = sending ? 1 : 0;
+  step.n_from = sending ? 0 : 1;
+  step.keeps = sending;
+  step.early = sending ? 0 : 1;  // nothing else is in the run
+  plan.steps = {step};
+  plan.streamed_bytes_min = cached_bytes_max / 2;
+  plan.all_streamed_bytes_min = cached_bytes_max;
+  return plan;
+}
+
 }  // namespace tutti

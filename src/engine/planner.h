@@ -58,6 +58,10 @@ struct Demand {
   static constexpr size_t count = 32;
 };
 
+// A plan of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
+// a cache.
+Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max);
+
 // Not thread-safe: used by the thread that drives the communicator.
 class Planner {
  public:
