@@ -106,20 +106,6 @@ Device& device_at(int device) { return devices().device(device); }
 // Of a context (as seen with driver 580): who gives memory back waits with it for all that the device does, and so long nobody
 // puts anything on a stream, or makes one. Asking an event, and waiting for a stream, go on.
 std::shared_mutex context_locks[devices_max];
-class Giving {
- public:
-  explicit Giving(int device) : lock_(context_locks[device]) {}
-
- private:
-  std::lock_guard<std::shared_mutex> lock_;
-};
-class Putting {
- public:
-  explicit Putting(int device) : lock_(context_locks[device]) {}
-
- private:
-  std::shared_lock<std::shared_mutex> lock_;
-};
 
 // Giving memory back waits for all that a device does.
 void wait_for_all(int device) {
@@ -139,7 +125,7 @@ cudaError_t launch(const char* function, const void* of, dim3 blocks, dim3 threa
   auto& kernel = *static_cast<StandInKernel*>(const_cast<void*>(of));
   if (kernel.bytes > 32764) broken(function, "the parameters are too large");
   load(kernel, device);
-  const Putting putting(device);
+  const std::shared_lock putting(context_locks[device]);
   std::vector<std::byte> copy(kernel.bytes);
   std::memcpy(copy.data(), arguments[0], kernel.bytes);
   std::vector<DeviceExtent> extents;
@@ -366,7 +352,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 }
 cudaError_t cudaFree(void* pointer) {
   const int device = enter_relaxed("cudaFree");
-  const Giving giving(device);
+  const std::lock_guard giving(context_locks[device]);
   return said(device_at(device).free(pointer), &device_at(device));
 }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
@@ -381,7 +367,7 @@ cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned flags) {
 }
 cudaError_t cudaFreeHost(void* pointer) {
   const int device = enter_relaxed("cudaFreeHost");
-  const Giving giving(device);
+  const std::lock_guard giving(context_locks[device]);
   wait_for_all(device);
   return said(devices().free_host(pointer));
 }
@@ -392,13 +378,13 @@ cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned flags) {
 }
 cudaError_t cudaHostUnregister(void* pointer) {
   const int device = enter_relaxed("cudaHostUnregister");
-  const Giving giving(device);
+  const std::lock_guard giving(context_locks[device]);
   wait_for_all(device);
   return said(devices().unregister_host(pointer));
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const int device = enter_relaxed("cudaMemcpyAsync");
-  const Putting putting(device);
+  const std::shared_lock putting(context_locks[device]);
   check_stream("cudaMemcpyAsync", stream, device);
   if (kind != cudaMemcpyDefault) return said(cudaErrorInvalidMemcpyDirection);
   return said(device_at(device).copy(stream_in(stream), to, from, bytes), &device_at(device));
@@ -406,7 +392,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   const int device = enter_relaxed("cudaStreamCreateWithPriority");
-  const Putting putting(device);
+  const std::shared_lock putting(context_locks[device]);
   if (flags != cudaStreamNonBlocking || priority > 0 || priority < -5) return said(cudaErrorInvalidValue);
   auto* const made = new CUstream_st{device, nullptr, priority};
   const Outcome outcome = device_at(device).create_stream(&made->stream);
@@ -451,7 +437,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const int device = enter_relaxed("cudaEventCreateWithFlags");
-  const Putting putting(device);
+  const std::shared_lock putting(context_locks[device]);
   if ((flags & cudaEventDisableTiming) == 0) return said(cudaErrorInvalidValue);
   const bool shared = (flags & cudaEventInterprocess) != 0;
   DeviceEvent made = nullptr;
@@ -468,7 +454,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const int device = enter_context("cudaEventRecord");
-  const Putting putting(device);
+  const std::shared_lock putting(context_locks[device]);
   check_stream("cudaEventRecord", stream, device);
   if (event->device != device) return said(cudaErrorInvalidResourceHandle);
   if (stream == nullptr && process().captures > 0) broken("cudaEventRecord", "on the default stream it ends a capture of another one");
