@@ -128,7 +128,6 @@ DeviceLane DeviceSide::make_lane() {
   DeviceLane lane;
   try {
     check(device_->create_stream(&lane.stream, true));
-    check(device_->create_event(false, &lane.event));
     lane.passed = DeviceFlags::of_process().take(platform_);
     lane.marks = std::atomic_ref(*lane.passed).load(std::memory_order_relaxed);
     void* aside = nullptr;
@@ -152,7 +151,6 @@ void DeviceSide::prepare(DeviceLane& lane, size_t pinned_bytes) {
 
 void DeviceSide::free_lane(DeviceLane& lane) noexcept {
   if (lane.stream != nullptr) device_->destroy_stream(lane.stream);
-  if (lane.event != nullptr) device_->destroy_event(lane.event);
   device_->free(lane.aside);
   if (lane.pinned != nullptr) platform_.free_host(lane.pinned);
   if (lane.passed != nullptr) DeviceFlags::of_process().give(platform_, lane.passed);
@@ -244,8 +242,7 @@ void DeviceSide::end(DeviceWork& work) noexcept {
 bool DeviceSide::drained(Task& task, TimeNs until) noexcept {
   for (DeviceLane& lane : task.lanes) {
     if (device_->is_lost()) return true;
-    if (!device_->record_event(lane.event, lane.stream).ok()) continue;
-    while (device_->query_event(lane.event).code == Code::in_progress) {
+    while (device_->query_stream(lane.stream).code == Code::in_progress) {
       if (now_ns() >= until) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }

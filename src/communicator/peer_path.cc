@@ -223,8 +223,7 @@ bool PeerPath::has_begun() const noexcept {
 
 // Whether the stream has come to an end of what is on it, or never will.
 bool PeerPath::has_passed(TimeNs until) noexcept {
-  if (!device_.record_event(last_, stream_).ok()) return device_.is_lost();
-  while (!device_.is_lost() && device_.query_event(last_).code == Code::in_progress) {
+  while (!device_.is_lost() && device_.query_stream(stream_).code == Code::in_progress) {
     if (now_ns() >= until) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -45,6 +45,12 @@ Outcome CudaDevice::told(cudaError_t error, std::string_view what, Code code) no
   return cuda_outcome(error, fmt::format("{} on CUDA device {}", what, number_), code);
 }
 
+Outcome CudaDevice::told_or_running(cudaError_t error, std::string_view what) noexcept {
+  if (error != cudaErrorNotReady) return told(error, what);
+  cudaGetLastError();
+  return {Code::in_progress, ""};
+}
+
 // The runtime's numbers of errors are the driver's.
 Outcome CudaDevice::told(CUresult error, std::string_view what) noexcept {
   if (error == CUDA_SUCCESS) return {};
@@ -109,12 +115,7 @@ Outcome CudaDevice::wait_stream(DeviceStream stream) noexcept {
 }
 
 Outcome CudaDevice::query_stream(DeviceStream stream) noexcept {
-  return in_context([&]() -> Outcome {
-    const cudaError_t error = cudaStreamQuery(stream_of(stream));
-    if (error != cudaErrorNotReady) return told(error, "what stood on a stream (cudaStreamQuery)");
-    cudaGetLastError();
-    return {Code::in_progress, ""};
-  });
+  return in_context([&] { return told_or_running(cudaStreamQuery(stream_of(stream)), "what stood on a stream (cudaStreamQuery)"); });
 }
 
 Outcome CudaDevice::create_event(bool shared, DeviceEvent* event) noexcept {
@@ -149,12 +150,7 @@ Outcome CudaDevice::wait_event(DeviceStream stream, DeviceEvent event) noexcept 
 }
 
 Outcome CudaDevice::query_event(DeviceEvent event) noexcept {
-  return in_context([&]() -> Outcome {
-    const cudaError_t error = cudaEventQuery(event_of(event));
-    if (error != cudaErrorNotReady) return told(error, "what stood before an event (cudaEventQuery)");
-    cudaGetLastError();
-    return {Code::in_progress, ""};
-  });
+  return in_context([&] { return told_or_running(cudaEventQuery(event_of(event)), "what stood before an event (cudaEventQuery)"); });
 }
 
 // The stream itself waits, no kernel. A caller's stream that is being captured refuses that, and says so.

@@ -71,6 +71,7 @@ class CudaDevice final : public Device {
 
   Outcome told(cudaError_t error, std::string_view what, Code code = Code::device_error) noexcept;
   Outcome told(CUresult error, std::string_view what) noexcept;
+  Outcome told_or_running(cudaError_t error, std::string_view what) noexcept;
   void load(const KernelCall& call, KernelKind kind, const Kernel& kernel) noexcept;
   Outcome context(CUcontext* context) noexcept;
   uint32_t blocks_max(const KernelCall& call, KernelKind kind, const void* function) noexcept;

@@ -14,7 +14,6 @@ namespace tutti {
 // One channel's. Used by one operation at a time.
 struct DeviceLane {
   DeviceStream stream = nullptr;
-  DeviceEvent event = nullptr;
   uint32_t* passed = nullptr;   // pinned: the last of `marks` that the stream has passed; a look at it costs no call
   uint32_t marks = 0, looks = 0;
   std::byte* aside = nullptr;   // on the device: places_max places for one message each
