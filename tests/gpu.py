@@ -183,7 +183,7 @@ def training(machine):
 
 
 def commit():
-    """", commit c0ffee", or nothing where this is no checkout."""
+    """What was run, or nothing where this is no checkout."""
     git = shutil.which("git")
     run = git and subprocess.run([git, "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return f", commit {run.stdout.strip()}" if run and run.returncode == 0 else ""

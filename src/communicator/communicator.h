@@ -93,6 +93,7 @@ class Communicator {
   const CommunicatorOptions& options() const noexcept { return options_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
+  int channels() const noexcept { return channels_; }  // of collectives
   const Log& log() const noexcept { return log_; }
   Operators& operators() noexcept { return operators_; }
   Registrations& registrations() noexcept { return registrations_; }

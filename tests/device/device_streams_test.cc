@@ -286,6 +286,41 @@ TEST_P(DeviceStreams, CapturedStreamsAreRefusedByAllCalls) {
   });
 }
 
+TEST(DeviceStreamQuery, TellsWhetherAStreamIsThroughOrCaptured) {
+  void* pinned = nullptr;
+  must(simulated().allocate_host(4096, &pinned));
+  uint32_t* const flag = static_cast<uint32_t*>(pinned);
+  const UserStream stream(0);
+  EXPECT_EQ(tuttiStreamQuery(stream), tuttiSuccess);
+  must(simulated().device(0).wait_flag(stream.get(), flag, 1));
+  EXPECT_EQ(tuttiStreamQuery(stream), tuttiInProgress);
+  std::atomic_ref<uint32_t>(*flag).store(1);
+  must(simulated().device(0).wait_stream(stream.get()));
+  EXPECT_EQ(tuttiStreamQuery(stream), tuttiSuccess);
+  simulated().set_capturing(stream.get(), true);
+  EXPECT_EQ(tuttiStreamQuery(stream), tuttiUnsupported);
+  EXPECT_NE(last_error().find("is being captured into a graph"), std::string::npos) << last_error();
+  simulated().set_capturing(stream.get(), false);
+  must(simulated().free_host(pinned));
+}
+
+// All ranks have the same, be it that one alone names its device.
+TEST(DeviceChannels, AreSeveralWhereARankNamesItsDevice) {
+  const auto expect_channels = [](int ranks, int naming, int channels, int wanted) {
+    RanksOptions options;
+    options.channels = channels;
+    options.device = [naming](int rank) { return rank < naming ? 0 : -1; };
+    test::run_threads(ranks, options, [&](int, tuttiComm_t comm) {
+      EXPECT_EQ(communicator_of(comm).channels(), wanted) << naming << " of " << ranks << " name a device";
+    });
+  };
+  expect_channels(2, 0, -1, 1);
+  expect_channels(2, 1, -1, 8);
+  expect_channels(2, 2, -1, 8);
+  expect_channels(5, 5, -1, 4);
+  expect_channels(2, 2, 3, 3);
+}
+
 TEST_P(DeviceStreams, OwnBlocksOfUnevenFormsMayEndWithTheirAllocation) {
   test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
     const std::vector<size_t> counts{1, 5};
