@@ -1,11 +1,12 @@
-// What the C interface keeps per calling thread, because its functions take no handle for it: the open group and the
-// last error's sentence. The only thread_local of the library.
+// What is kept per calling thread: the open group and the last error's sentence, because the C interface's functions take no
+// handle for it, and whether others want the thread's core. The only thread_local of the library.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "communicator/group.h"
+#include "communicator/patience.h"
 
 namespace tutti {
 
@@ -17,6 +18,7 @@ struct CallingThread {
   std::vector<GroupJoin> joins;       // communicators to be made by the group's end
   Code first_refusal = Code::success; // the first call of the group that was refused
   std::string sentence;               // of the last error
+  CoreDemand core_demand;             // where it waits
 
   // Runs `calls`, and forgets them.
   Outcome run_calls();

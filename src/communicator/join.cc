@@ -27,7 +27,7 @@ static_assert(shm_shared_bytes == outbox_bytes_min);
 // A device's work takes its time to begin and to be heard of, and a channel waits for it while others move: so where ranks
 // name their devices there are several, if not so many that their slots take much memory.
 constexpr int channels_default(int ranks, bool devices) { return !devices ? 1 : ranks <= 4 ? 8 : ranks <= 16 ? 4 : 2; }
-constexpr TimeNs spin_ns_default = 50 * ns_per_us;
+constexpr TimeNs spin_ns_default = 50 * ns_per_us, calm_ns_asked = 500 * ns_per_us;
 
 Bytes to_bytes(std::string_view text) {
   const auto* data = reinterpret_cast<const std::byte*>(text.data());
@@ -296,6 +296,7 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);
+  if (spin_us) patience_.calm_ns = std::min(patience_.calm_ns, calm_ns_asked);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),
                         message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));
 }

@@ -7,6 +7,7 @@
 #include <array>
 #include <span>
 
+#include "communicator/calling_thread.h"
 #include "communicator/communicator.h"
 
 namespace tutti {
@@ -28,7 +29,9 @@ inline int sleep_ms(TimeNs waited_ns, TimeNs left_ns) noexcept {
 // as another.
 template <class Timeout, class Look, class Position>
 WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look, Position position) noexcept {
-  Patience patience(members[0]->patience());
+  const PatiencePolicy& policy = members[0]->patience();
+  // Ranks in virtual time share a thread.
+  Patience patience(policy, policy.clock == nullptr ? &CallingThread::current().core_demand : nullptr);
   uint64_t last_position = position();
   for (;;) {
     const Status status = look();

@@ -54,7 +54,7 @@ std::unique_ptr<Communicator> session_communicator(const Scene& scene, int sessi
   given.channels = scene.channels;
   given.patience = patience_policy(scene.crowded, 20 * ns_per_us);
   given.patience.clock = &clock;
-  given.patience.yield_ns = 20 * ns_per_us;
+  given.patience.calm_ns = 20 * ns_per_us;
   given.point_to_point = n <= 64;
   given.links.clock = &clock;
   given.links.grace_ns = std::min(given.links.grace_ns, WorldTimes::timeout_ns / 2);

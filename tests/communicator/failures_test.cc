@@ -294,7 +294,7 @@ TEST(Patience, ACrowdedRankNeverSpinsAndEverybodySleepsInTheEnd) {
     EXPECT_EQ(patience.waited_ns(), 0);
     const auto start = Clock::now();
     while (patience.next() == Patience::Next::look) ASSERT_LT(ms_since(start), 2000);
-    EXPECT_GE(patience.waited_ns(), policy.spin_ns + policy.yield_ns);
+    EXPECT_GE(patience.waited_ns(), policy.spin_ns + policy.calm_ns);
   }
 }
 
@@ -302,13 +302,93 @@ TEST(Patience, ACrowdedRankNeverSpinsAndEverybodySleepsInTheEnd) {
 TEST(Patience, BeginsAnewWhereSomethingMoved) {
   for (const PatiencePolicy& policy : {patience_policy(true, 50 * ns_per_us), patience_policy(false, 50 * ns_per_us)}) {
     Patience patience(policy);
-    const TimeNs whole = policy.spin_ns + policy.yield_ns;
+    const TimeNs whole = policy.spin_ns + policy.calm_ns;
     for (int stall = 1; stall <= 3; ++stall) {
       while (patience.next() == Patience::Next::look) {}
       EXPECT_GE(patience.waited_ns(), stall * whole) << "slept without having spun and yielded first";
       patience.moved();
     }
   }
+}
+
+// A core that comes back from each yield after so long, in virtual time.
+class YieldedCore final : public tutti::Clock {
+ public:
+  explicit YieldedCore(TimeNs away_ns) : away_ns_(away_ns) {}
+  TimeNs now() noexcept override { return now_ns_ += 20; }
+  void yield() noexcept override {
+    ++yields;
+    now_ns_ += away_ns_;
+  }
+  void sleep(pollfd*, size_t, int) noexcept override {}
+  void pass(TimeNs ns) { now_ns_ += ns; }
+  void comes_back_after(TimeNs ns) { away_ns_ = ns; }
+
+  int yields = 0;
+
+ private:
+  TimeNs away_ns_, now_ns_ = ns_per_s;
+};
+
+// Yields of a wait that nothing ends but sleep.
+int yields_until_sleep(YieldedCore& core, CoreDemand& demand) {
+  PatiencePolicy policy = patience_policy(false, 50 * ns_per_us);
+  policy.clock = &core;
+  Patience patience(policy, &demand);
+  const int before = core.yields;
+  while (patience.next() == Patience::Next::look) {}
+  return core.yields - before;
+}
+
+// Else each look of a call beside a thread that computes costs that thread's whole turn.
+TEST(Patience, ARankSleepsAtOnceWhereOthersComputeOnItsCore) {
+  YieldedCore core(4 * ns_per_ms);
+  CoreDemand demand;
+  EXPECT_EQ(yields_until_sleep(core, demand), 3) << "of 4 ms each, so 12 ms altogether";
+  for (int wait = 0; wait < 10; ++wait) EXPECT_EQ(yields_until_sleep(core, demand), 0) << "that is known by now";
+  core.pass(CoreDemand::remembered_ns);
+  EXPECT_EQ(yields_until_sleep(core, demand), 1) << "asked again after a while";
+  EXPECT_EQ(yields_until_sleep(core, demand), 0);
+}
+
+TEST(Patience, ARankStaysAwakeForLongWhereNobodyWantsItsCore) {
+  YieldedCore core(ns_per_us / 2);
+  CoreDemand demand;
+  PatiencePolicy policy = patience_policy(false, 50 * ns_per_us);
+  policy.clock = &core;
+  Patience patience(policy, &demand);
+  int looks = 0;
+  while (patience.next() == Patience::Next::look) ++looks;
+  EXPECT_GE(patience.waited_ns(), calm_ns_of_own_core);
+  EXPECT_LT(core.yields, looks / 10) << "a long wait makes few system calls: at one in 16 looks after the first 0.5 ms";
+  EXPECT_GT(core.yields, 1'000) << "but does offer its core";
+}
+
+// Two ranks that a wake-up has put on one core look like that until the kernel has parted them.
+TEST(Patience, AFewTurnsOfOthersAreForgotten) {
+  YieldedCore core(4 * ns_per_ms);
+  CoreDemand demand;
+  PatiencePolicy policy = patience_policy(false, 50 * ns_per_us);
+  policy.clock = &core;
+  for (int times = 0; times < 5; ++times) {
+    Patience patience(policy, &demand);
+    core.comes_back_after(4 * ns_per_ms);
+    for (const int until = core.yields + 2; core.yields < until;) ASSERT_EQ(patience.next(), Patience::Next::look);
+    core.comes_back_after(ns_per_us / 2);
+    for (const int until = core.yields + 1'100; core.yields < until;) ASSERT_EQ(patience.next(), Patience::Next::look);
+  }
+}
+
+TEST(Patience, RanksThatShareCoresYieldWhateverItCosts) {
+  YieldedCore core(4 * ns_per_ms);
+  CoreDemand demand;
+  for (int i = 0; i < 3; ++i) demand.came_back(4 * ns_per_ms, core.now());
+  ASSERT_TRUE(demand.is_wanted(core.now()));
+  PatiencePolicy policy = patience_policy(true, 0);
+  policy.clock = &core;
+  Patience patience(policy, &demand);
+  while (patience.next() == Patience::Next::look) {}
+  EXPECT_GT(core.yields, 0);
 }
 
 }  // namespace

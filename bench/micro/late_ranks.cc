@@ -1,0 +1,169 @@
+// late-ranks: what all_reduces take where ranks do not arrive together, as in a program, whose ranks compute between calls and are
+// rarely done at once. Prints µs from the begin of the last rank, which comes LATE µs after the others, having computed so long or
+// slept: of one call, and of ten in a row, medians, and what nine of ten runs stay below.
+//
+// Then (of Tutti) what an asynchronous all_reduce takes where each rank computes on the core that the call's thread has, and begins
+// late or not: until the call has ended, beside the same call that its rank just waits for.
+// Usage, of two ranks of a launcher: tutti-run -n 2 late-ranks
+//
+// For the same of an MPI: mpicxx -DLATE_RANKS_OF_MPI -O2 -std=c++20 late_ranks.cc -o late-ranks-mpi; mpirun -n 2 ./late-ranks-mpi
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#ifdef LATE_RANKS_OF_MPI
+#include <mpi.h>
+#else
+#include "tutti/tutti.h"
+#endif
+
+namespace {
+
+#ifdef LATE_RANKS_OF_MPI
+class Ranks {
+ public:
+  Ranks() {
+    MPI_Init(nullptr, nullptr);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  }
+  ~Ranks() { MPI_Finalize(); }
+  int rank() const { return rank_; }
+  void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
+  void all_reduce(const float* input, float* output, size_t count) {
+    MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  }
+
+ private:
+  int rank_ = 0;
+};
+#else
+class Ranks {
+ public:
+  Ranks() {
+    check(tuttiCommInitEnv(&comm_, nullptr));
+    check(tuttiCommUserRank(comm_, &rank_));
+  }
+  ~Ranks() {
+    if (stream_ != nullptr) tuttiStreamDestroy(stream_);
+    tuttiCommDestroy(comm_);
+  }
+  int rank() const { return rank_; }
+  void barrier() { check(tuttiBarrier(comm_, nullptr)); }
+  void all_reduce(const float* input, float* output, size_t count) {
+    check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
+  }
+  // On a stream, whose thread runs where this one may when it is made.
+  void begin_all_reduce(const float* input, float* output, size_t count) {
+    if (stream_ == nullptr) check(tuttiStreamCreate(&stream_));
+    check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, stream_));
+  }
+  bool has_ended() {
+    const tuttiResult_t result = tuttiStreamQuery(stream_);
+    if (result != tuttiInProgress) check(result);
+    return result == tuttiSuccess;
+  }
+  void wait() { check(tuttiStreamSynchronize(stream_)); }
+
+ private:
+  static void check(tuttiResult_t result) {
+    if (result == tuttiSuccess) return;
+    std::fprintf(stderr, "late-ranks: %s\n", tuttiGetLastError(nullptr));
+    std::exit(1);
+  }
+  tuttiComm_t comm_ = nullptr;
+  tuttiStream_t stream_ = nullptr;
+  int rank_ = 0;
+};
+#endif
+
+using Clock = std::chrono::steady_clock;
+double us_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+void compute(double us) {
+  for (const auto start = Clock::now(); us_since(start) < us;) {
+  }
+}
+void sleep(double us) { std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(us)); }
+
+constexpr int runs = 41;
+struct Spread {
+  double median, nine_of_ten;
+};
+template <class Run>
+Spread spread_of(Run run) {
+  std::vector<double> us(runs);
+  for (double& each : us) each = run();
+  std::sort(us.begin(), us.end());
+  return {us[runs / 2], us[runs * 9 / 10]};
+}
+
+// `delay` keeps the last rank.
+template <class Delay, class Work>
+Spread after(Ranks& ranks, Delay delay, Work work) {
+  return spread_of([&] {
+    ranks.barrier();
+    if (ranks.rank() == 0) delay();
+    const auto start = Clock::now();
+    work();
+    return us_since(start);
+  });
+}
+
+#ifndef LATE_RANKS_OF_MPI
+void stay_on_core(int core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  ::sched_setaffinity(0, sizeof cores, &cores);
+}
+
+void measure_beside_computing(Ranks& ranks, const float* input, float* output) {
+  stay_on_core(ranks.rank());
+  if (ranks.rank() == 0) std::printf("%9s %9s %12s %20s\n", "bytes", "late", "waited for", "beside computing");
+  for (const size_t bytes : {size_t{65536}, size_t{1} << 20, size_t{16} << 20})
+    for (const double late : {0.0, 2000.0}) {
+      const size_t count = bytes / sizeof(float);
+      const auto delay = [&] { compute(late); };
+      const Spread alone = after(ranks, [] {}, [&] {
+        ranks.begin_all_reduce(input, output, count);
+        ranks.wait();
+      });
+      const Spread beside = after(ranks, delay, [&] {
+        ranks.begin_all_reduce(input, output, count);
+        while (!ranks.has_ended()) compute(20);
+      });
+      if (ranks.rank() == 0)
+        std::printf("%9zu %9.0f %12.1f %10.1f < %7.1f\n", bytes, late, alone.median, beside.median, beside.nine_of_ten);
+    }
+}
+#endif
+
+}  // namespace
+
+int main() {
+  Ranks ranks;
+  constexpr size_t bytes_max = size_t{16} << 20;
+  std::vector<float> input(bytes_max / sizeof(float)), output(bytes_max / sizeof(float));
+  if (ranks.rank() == 0) std::printf("%9s %9s %20s %20s %22s\n", "bytes", "late", "computed", "slept", "ten calls");
+  for (const size_t bytes : {size_t{8}, size_t{4096}, size_t{65536}, size_t{1} << 20}) {
+    const auto call = [&] { ranks.all_reduce(input.data(), output.data(), bytes / sizeof(float)); };
+    for (int i = 0; i < 300; ++i) call();
+    for (const double late : {50.0, 300.0, 1000.0, 5000.0, 15000.0}) {
+      const Spread computed = after(ranks, [&] { compute(late); }, call);
+      const Spread slept = after(ranks, [&] { sleep(late); }, call);
+      const Spread ten = after(ranks, [&] { compute(late); }, [&] {
+        for (int i = 0; i < 10; ++i) call();
+      });
+      if (ranks.rank() != 0) continue;
+      std::printf("%9zu %9.0f %10.2f < %7.2f %10.2f < %7.2f %12.2f < %7.2f\n", bytes, late, computed.median,
+                  computed.nine_of_ten, slept.median, slept.nine_of_ten, ten.median, ten.nine_of_ten);
+    }
+  }
+#ifndef LATE_RANKS_OF_MPI
+  measure_beside_computing(ranks, input.data(), output.data());
+#endif
+}
