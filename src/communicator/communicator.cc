@@ -68,6 +68,28 @@ Code Communicator::run(const Request& request) noexcept {
   return code;
 }
 
+bool Communicator::may_begin_now(const Request& request) noexcept {
+  constexpr size_t bytes_max = 16 * 1024;
+  const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
+  return request.layout == nullptr && request.call.count <= bytes_max &&
+         request.call.count * element_bytes(request.call) * blocks <= bytes_max && place_to_repeat(request) != nullptr;
+}
+
+Operation* Communicator::begin_now(const Request& request, Code& code) noexcept {
+  code = Code::success;
+  Repeat& repeat = *place_to_repeat(request);
+  repeat.mode = Repeat::Mode::none;
+  if (!begin(repeat.operation, request)) {
+    let_go();
+    code = failure()->code;
+    return nullptr;
+  }
+  remember(repeat, request);
+  const Status begun = engine_->progress(repeat.operation);
+  const Status status = patience_.spin_ns > 0 ? linger(repeat.operation, begun) : begun;
+  return status == Status::done ? nullptr : &repeat.operation;
+}
+
 Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept {
   if (failure() != nullptr) [[unlikely]] return failure()->code;
   recorder_->again(repeat.operation.work().signature);
@@ -141,17 +163,27 @@ void Communicator::forget_repeats() noexcept {
 }
 
 // The short wait comes first: it looks at the awaited word and at nothing else, for a few microseconds at most.
-Code Communicator::finish(Operation& operation, Status status) noexcept {
-  if (recorder_->tracing()) [[unlikely]]
-    return status == Status::done ? Code::success : wait_for(operation, timeout_ns_);
+inline Status Communicator::linger(Operation& operation, Status status) noexcept {
   if (patience_.spin_ns > 0) {
     if (status == Status::again) engine_->fetch_ahead(operation);
     while (status == Status::again && engine_->watch(operation).wait()) status = engine_->progress(operation);
   } else if (!shares_core_with_.empty()) {
     status = take_turns(operation, status);
   }
+  return status;
+}
+
+Code Communicator::finish(Operation& operation, Status status) noexcept {
+  if (recorder_->tracing()) [[unlikely]]
+    return status == Status::done ? Code::success : wait_for(operation, timeout_ns_);
+  status = linger(operation, status);
   if (status == Status::done) [[likely]] return Code::success;
   return wait_for(operation, timeout_ns_);
+}
+
+Status Communicator::linger_at(Operation& operation) noexcept {
+  const bool by_messages = goes_by_messages(operation) && watched_.operation == nullptr && !recorder_->tracing();
+  return by_messages ? linger(operation, Status::again) : Status::again;
 }
 
 // The core goes at once to a rank on it that has yet to do its part, and is kept for a moment where all of them have done

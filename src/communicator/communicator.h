@@ -103,6 +103,14 @@ class Communicator {
   // Runs one call on the calling thread until it is done. success, or the code of failure().
   Code run(const Request& request) noexcept;
 
+  // Of a call of a stream, where idle() and the communicator has not failed: whether it is so small that it may as well begin on the
+  // calling thread, which returns at once all the same.
+  bool may_begin_now(const Request& request) noexcept;
+  // Begins it, and waits for a few microseconds. Null: it is over, and came to `code`. Else it goes on in end(), by any thread, with
+  // the next ticket.
+  Operation* begin_now(const Request& request, Code& code) noexcept;
+  Code end(Operation& operation) noexcept { return wait_for(operation, timeout_ns_); }
+
   // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
   // What is no rank has a root that none has.
   static uint32_t root_of_point_to_point(bool sending, int peer) noexcept {
@@ -198,6 +206,8 @@ class Communicator {
   std::weak_ptr<const void> life() const noexcept { return life_; }
   // Moves what can move. failed: the communicator has failed, failure() is set.
   Status progress(Operation& operation) noexcept;
+  // Of one that is begun, and alone: waits for a few microseconds as a call that is no group does, at less cost than asking about it.
+  Status linger_at(Operation& operation) noexcept;
   // Another number once something has moved, most likely.
   uint64_t position(const Operation& operation) const noexcept {
     return engine_->position(operation) + (&operation == by_shared_memory_ ? shared_path_->position() : 0);
@@ -327,6 +337,7 @@ class Communicator {
   void remember(Repeat& repeat, const Request& request);
   void forget_repeats() noexcept;
   Code finish(Operation& operation, Status status) noexcept;
+  Status linger(Operation& operation, Status status) noexcept;
   Status take_turns(Operation& operation, Status status) noexcept;
   Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;
   void settle(const Operation& operation) noexcept;

@@ -347,12 +347,20 @@ Outcome CallSet::run() {
   if (!ordered_) find_order();
   for (Item& item : items_) item.begun = item.done = item.passed = item.all_sent = false;
   take_turns_ = false;
+  if (items_.size() == 1 && copies_.empty() && is_soon_over(items_[0])) return {};
   const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
   if (result == WaitResult::done) return {};
   if (result == WaitResult::expired) expire();
   for (Communicator* member : members_)
     if (member->failure() != nullptr) member->let_go();
   return first_failure(members_);
+}
+
+// Of the only one. False also where it has failed: drive() finds out.
+bool CallSet::is_soon_over(Item& item) noexcept {
+  if (look() == Status::again && item.begun) item.done = item.call.communicator->linger_at(item.operation) == Status::done;
+  if (item.done) item.call.request.entry.reset();
+  return item.done;
 }
 
 // False: a communicator has failed.
@@ -511,7 +519,30 @@ Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
   return outcome;
 }
 
+namespace {
+
+// What is often over at once is spared the way to another thread and back.
+void begin_now(Communicator& communicator, const Request& request, Stream& stream) {
+  const auto outcome_of = [](const Communicator& ended, Code code) {
+    return code == Code::success ? Outcome{} : Outcome{code, ended.failure()->sentence};
+  };
+  Code code;
+  Operation* const begun = communicator.begin_now(request, code);
+  if (begun == nullptr) return stream.note(outcome_of(communicator, code));
+  stream.enqueue([=, &communicator, ticket = communicator.take_ticket()] {
+    communicator.await_turn(ticket);
+    const Outcome outcome = outcome_of(communicator, communicator.end(*begun));
+    communicator.end_turn();
+    return outcome;
+  });
+}
+
+}  // namespace
+
 void enqueue(GroupCall call) {
+  if (!call.stream.is_device() && call.communicator->idle() && call.stream.host->idle() &&
+      call.communicator->may_begin_now(call.request))
+    return begin_now(*call.communicator, call.request, *call.stream.host);
   auto job = std::make_shared<GroupJob>();
   job->stream = call.stream;
   tutti::enter(call.request, *call.communicator, call.stream);

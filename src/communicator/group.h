@@ -52,6 +52,7 @@ class CallSet {
   void find_lanes();
   void take_self_sends(std::vector<GroupCall>& calls);
   Status look() noexcept;
+  bool is_soon_over(Item& item) noexcept;
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
   Status look_ahead(Item& item) noexcept;
@@ -162,7 +163,7 @@ class KeptGroups {
 // calls. Throws Error(invalid_usage) where a communicator is used on two streams in one group.
 Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept);
 
-// Enqueues one call on its stream, in the communicator's order.
+// Puts one call on its stream, in the communicator's order; a small one that nothing stands before may be over when this returns.
 void enqueue(GroupCall call);
 
 // A communicator that is to be made, now or by the end of a group: there each is made on a thread of its own, all at

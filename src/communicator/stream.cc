@@ -1,4 +1,4 @@
-// The thread of a host stream, and waiting for it.
+// The jobs of a host stream, and waiting for them.
 #include "communicator/stream.h"
 
 #include <system_error>
@@ -34,23 +34,41 @@ void Stream::enqueue(Job job) {
   changed_.notify_all();
 }
 
+void Stream::note(const Outcome& outcome) {
+  if (outcome.code == Code::success) return;
+  const std::lock_guard lock(mutex_);
+  if (first_error_ != Code::success) return;
+  first_error_ = outcome.code;
+  first_sentence_ = outcome.sentence;
+}
+
+bool Stream::idle() {
+  const std::lock_guard lock(mutex_);
+  return done_ == enqueued_;
+}
+
 void Stream::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+    changed_.wait(lock, [this] { return !running_ && (ending_ || !jobs_.empty()); });
     if (jobs_.empty()) return;
-    const Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    const Outcome outcome = job();
-    lock.lock();
-    if (outcome.code != Code::success && first_error_ == Code::success) {
-      first_error_ = outcome.code;
-      first_sentence_ = outcome.sentence;
-    }
-    ++done_;
-    changed_.notify_all();
+    run_front(lock);
   }
+}
+
+// Nobody else runs a job.
+void Stream::run_front(std::unique_lock<std::mutex>& lock) {
+  running_ = true;
+  Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  lock.unlock();
+  const Outcome outcome = job();
+  job = nullptr;  // what it holds is let go before anybody is told
+  note(outcome);
+  lock.lock();
+  running_ = false;
+  ++done_;
+  changed_.notify_all();
 }
 
 Outcome Stream::take_first_error() {
@@ -60,7 +78,10 @@ Outcome Stream::take_first_error() {
 Outcome Stream::synchronize() {
   std::unique_lock lock(mutex_);
   const uint64_t until = enqueued_;
-  changed_.wait(lock, [&] { return done_ >= until; });
+  while (done_ < until) {
+    if (!running_) run_front(lock);
+    else changed_.wait(lock, [&] { return !running_ || done_ >= until; });
+  }
   return take_first_error();
 }
 

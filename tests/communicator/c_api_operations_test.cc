@@ -5,6 +5,9 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <random>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -120,6 +123,133 @@ TEST_P(Operations, TwoStreamsOfOneCommunicatorKeepTheOrderOfTheCalls) {
     EXPECT_EQ(values[0][0], 59049);
     EXPECT_EQ(values[1][4999], 2 * 59049);
     for (tuttiStream_t stream : streams) ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
+// Else ranks would wait for each other that do not expect it: here one that has called tells the other one to come.
+TEST_P(Operations, ACallOnAStreamDoesNotWaitForOtherRanks) {
+  constexpr int rounds = 20;
+  std::atomic<int> called{0};
+  test::run_threads(2, options(), [&](int rank, tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    ASSERT_OK(tuttiStreamCreate(&stream));
+    int now = 0;
+    for (int round = 0; round < rounds; ++round)
+      for (const size_t count : {size_t{1}, size_t{500}, size_t{4000}, size_t{50'000}}) {
+        std::vector<int> values(count, rank + 1), all(2 * count), root(count, rank), message(count, rank);
+        const int first = round % 2;
+        for (int kind = 0; kind < 4; ++kind) {
+          ++now;
+          while (rank != first && called.load() < now) std::this_thread::yield();
+          if (kind == 0) {
+            ASSERT_OK(tuttiAllReduce(values.data(), values.data(), count, tuttiInt32, tuttiSum, comm, stream));
+          }
+          if (kind == 1) {
+            ASSERT_OK(tuttiAllGather(root.data(), all.data(), count, tuttiInt32, comm, stream));
+          }
+          if (kind == 2) {
+            ASSERT_OK(tuttiBroadcast(root.data(), root.data(), count, tuttiInt32, 1 - first, comm, stream));
+          }
+          if (kind == 3 && rank == 1 - first) {
+            ASSERT_OK(tuttiSend(message.data(), count, tuttiInt32, first, comm, stream));
+          }
+          if (kind == 3 && rank == first) {
+            ASSERT_OK(tuttiRecv(message.data(), count, tuttiInt32, 1 - first, comm, stream));
+          }
+          if (rank == first) called.store(now);
+        }
+        ASSERT_OK(tuttiStreamSynchronize(stream));
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(values[i], 3);
+          ASSERT_EQ(all[i], 0);
+          ASSERT_EQ(all[count + i], 1);
+          ASSERT_EQ(root[i], 1 - first);
+          ASSERT_EQ(message[i], 1 - first);
+        }
+      }
+    ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
+// It is then spared the way to the stream's thread and back, which takes a hundred times as long.
+TEST(Streams, ASmallCallThatWaitsForNobodyIsOverWhenItReturns) {
+  std::atomic<int> sent{0};
+  RanksOptions options;
+  options.transport = "shm";
+  test::run_threads(2, options, [&](int rank, tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    ASSERT_OK(tuttiStreamCreate(&stream));
+    for (int call = 1; call <= 100; ++call) {
+      std::array<int, 100> values;
+      values.fill(rank == 0 ? call : 0);
+      while (rank == 1 && sent.load() < call) std::this_thread::yield();
+      ASSERT_OK(tuttiBroadcast(values.data(), values.data(), values.size(), tuttiInt32, 0, comm, stream));
+      if (rank == 1) {
+        ASSERT_OK(tuttiStreamQuery(stream)) << "call " << call;
+        ASSERT_EQ(values[99], call);
+      } else {
+        ASSERT_OK(tuttiStreamSynchronize(stream));
+        sent.store(call);
+      }
+    }
+    ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
+// Calls of two communicators on two streams and on none, small and large, with pauses between: each sum exact, each in its turn,
+// by whichever thread it ran.
+TEST_P(Operations, CallsOnStreamsAndOnNoneKeepTheirOrder) {
+  constexpr int calls = 300;
+  for (const int n : {2, 3})
+    test::run_threads(n, options(), [n](int rank, tuttiComm_t comm) {
+      tuttiComm_t second = nullptr;
+      ASSERT_OK(tuttiCommDup(comm, &second, nullptr));
+      std::array<tuttiStream_t, 3> streams{};
+      for (size_t s : {1, 2}) ASSERT_OK(tuttiStreamCreate(&streams[s]));
+      std::mt19937 same(7), own(unsigned(rank) + 1);  // what all ranks draw alike, and what each draws for itself
+      std::vector<std::vector<int>> buffers;
+      std::vector<int> expected;
+      int64_t running = 1;  // each call adds the result of the one before it
+      std::vector<int64_t> chain(1, 1);
+      for (int call = 0; call < calls; ++call) {
+        static constexpr std::array<size_t, 6> counts{1, 30, 1000, 4096, 5000, 30'000};
+        const size_t count = counts[same() % counts.size()];
+        const size_t s = same() % 3;
+        const tuttiComm_t by = same() % 2 == 0 ? comm : second;
+        buffers.emplace_back(count, call + rank);
+        expected.push_back(n * call + n * (n - 1) / 2);
+        ASSERT_OK(tuttiAllReduce(buffers.back().data(), buffers.back().data(), count, tuttiInt32, tuttiSum, by, streams[s]));
+        if (call < 20) {  // of one communicator: in the order of the calls, whatever the stream
+          running *= n;
+          ASSERT_OK(tuttiAllReduce(chain.data(), chain.data(), 1, tuttiInt64, tuttiSum, comm, streams[same() % 3]));
+        }
+        if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 200));
+        if (own() % 8 == 0) {
+          ASSERT_OK(tuttiStreamSynchronize(streams[1 + own() % 2]));
+        }
+      }
+      for (size_t s : {1, 2}) ASSERT_OK(tuttiStreamSynchronize(streams[s]));
+      EXPECT_EQ(chain[0], running);
+      for (size_t i = 0; i < buffers.size(); ++i)
+        for (const int value : buffers[i]) ASSERT_EQ(value, expected[i]) << "call " << i;
+      for (size_t s : {1, 2}) ASSERT_OK(tuttiStreamDestroy(streams[s]));
+      ASSERT_OK(tuttiCommDestroy(second));
+    });
+}
+
+// Also where the call has run on the calling thread: an asynchronous call's error is told by its stream.
+TEST_P(Operations, AMismatchOfSmallCallsIsToldByTheStream) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    ASSERT_OK(tuttiStreamCreate(&stream));
+    std::array<int, 8> values{};
+    ASSERT_OK(tuttiAllReduce(values.data(), values.data(), 4, tuttiInt32, tuttiSum, comm, stream));
+    ASSERT_OK(tuttiStreamSynchronize(stream));
+    ASSERT_OK(tuttiAllReduce(values.data(), values.data(), rank == 0 ? 4 : 5, tuttiInt32, tuttiSum, comm, stream));
+    EXPECT_EQ(tuttiStreamSynchronize(stream), tuttiMismatch);
+    EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("count 5"), std::string::npos) << tuttiGetLastError(nullptr);
+    ASSERT_OK(tuttiStreamSynchronize(stream));  // told once
+    ASSERT_OK(tuttiStreamDestroy(stream));
   });
 }
 
