@@ -1,13 +1,15 @@
 // late-ranks: what all_reduces take where ranks do not arrive together, as in a program, whose ranks compute between calls and are
 // rarely done at once. Prints µs from the begin of the last rank, which comes LATE µs after the others, having computed so long or
-// slept: of one call, and of ten in a row, medians, and what nine of ten runs stay below.
+// slept: of one call, and of ten in a row, medians, and what nine of ten runs stay below. And how much of a core a rank uses that
+// waits for another for a second.
 //
 // Then (of Tutti) what an asynchronous all_reduce takes where each rank computes on the core that the call's thread has, and begins
 // late or not: until the call has ended, beside the same call that its rank just waits for.
-// Usage, of two ranks of a launcher: tutti-run -n 2 late-ranks
+// Usage, of a launcher's ranks: tutti-run -n 2 late-ranks; the last table with two ranks only.
 //
 // For the same of an MPI: mpicxx -DLATE_RANKS_OF_MPI -O2 -std=c++20 late_ranks.cc -o late-ranks-mpi; mpirun -n 2 ./late-ranks-mpi
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,16 +32,18 @@ class Ranks {
   Ranks() {
     MPI_Init(nullptr, nullptr);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
   ~Ranks() { MPI_Finalize(); }
   int rank() const { return rank_; }
+  int size() const { return size_; }
   void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
   void all_reduce(const float* input, float* output, size_t count) {
     MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   }
 
  private:
-  int rank_ = 0;
+  int rank_ = 0, size_ = 0;
 };
 #else
 class Ranks {
@@ -47,12 +51,14 @@ class Ranks {
   Ranks() {
     check(tuttiCommInitEnv(&comm_, nullptr));
     check(tuttiCommUserRank(comm_, &rank_));
+    check(tuttiCommCount(comm_, &size_));
   }
   ~Ranks() {
     if (stream_ != nullptr) tuttiStreamDestroy(stream_);
     tuttiCommDestroy(comm_);
   }
   int rank() const { return rank_; }
+  int size() const { return size_; }
   void barrier() { check(tuttiBarrier(comm_, nullptr)); }
   void all_reduce(const float* input, float* output, size_t count) {
     check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
@@ -77,7 +83,7 @@ class Ranks {
   }
   tuttiComm_t comm_ = nullptr;
   tuttiStream_t stream_ = nullptr;
-  int rank_ = 0;
+  int rank_ = 0, size_ = 0;
 };
 #endif
 
@@ -111,6 +117,23 @@ Spread after(Ranks& ranks, Delay delay, Work work) {
     work();
     return us_since(start);
   });
+}
+
+double processor_seconds() {
+  rusage used;
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) { return double(time.tv_sec) + double(time.tv_usec) / 1e6; };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+// Printed by the last rank that waits.
+void measure_waiting(Ranks& ranks) {
+  ranks.barrier();
+  const double before = processor_seconds();
+  if (ranks.rank() == 0) sleep(1e6);
+  ranks.barrier();
+  const double used = processor_seconds() - before;
+  if (ranks.rank() == ranks.size() - 1) std::printf("a rank that waits for a second uses %.3f s of a core\n", used);
 }
 
 #ifndef LATE_RANKS_OF_MPI
@@ -163,7 +186,8 @@ int main() {
                   computed.nine_of_ten, slept.median, slept.nine_of_ten, ten.median, ten.nine_of_ten);
     }
   }
+  measure_waiting(ranks);
 #ifndef LATE_RANKS_OF_MPI
-  measure_beside_computing(ranks, input.data(), output.data());
+  if (ranks.size() == 2) measure_beside_computing(ranks, input.data(), output.data());
 #endif
 }

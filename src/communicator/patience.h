@@ -11,20 +11,18 @@
 namespace tutti {
 
 struct PatiencePolicy {
-  TimeNs spin_ns = 20 * ns_per_us;   // 0: yield at once (more ranks than cores)
-  TimeNs calm_ns = 500 * ns_per_us;  // after spinning, while a core that is given away comes back at once
-  Clock* clock = nullptr;            // null: the machine's
+  TimeNs spin_ns = 20 * ns_per_us;  // 0: yield at once (more ranks than cores)
+  // After spinning, while a core that is given away comes back at once. A rank that has slept is woken late, by 7 to 30 µs, often on
+  // the core of the rank that woke it, and then they take turns for some ms. So ranks stay awake for as long as ranks are late in
+  // most programs; in a wait of a second that is 2 % of a core.
+  TimeNs calm_ns = 20 * ns_per_ms;
+  Clock* clock = nullptr;  // null: the machine's
 };
-
-// A rank that has slept is woken late, by 7 to 30 µs, often on the core of the rank that woke it, and then they take turns for
-// some ms. So ranks with a core each stay awake for as long as ranks are late in most programs.
-constexpr TimeNs calm_ns_of_own_core = 50 * ns_per_ms;
 
 // crowded: more ranks than cores, so somebody else has work to do: yield from the start.
 inline PatiencePolicy patience_policy(bool crowded, TimeNs spin_ns) {
   PatiencePolicy policy;
   policy.spin_ns = crowded ? 0 : spin_ns;
-  if (!crowded) policy.calm_ns = calm_ns_of_own_core;
   return policy;
 }
 
