@@ -14,7 +14,7 @@
  * may call at any time.
  *
  * Streams. A call whose `stream` is NULL runs on the calling thread and returns when its result is in place. A call on
- * a host stream (tuttiStreamCreate) returns at once; its buffers belong to the library until the stream has passed it
+ * a host stream (tuttiStreamCreate) does not wait for other ranks; its buffers belong to the library until the stream has passed it
  * (tuttiStreamSynchronize). The operations of one communicator run in the order of the calls, on whatever streams.
  *
  * GPUs (docs/cuda.md). Buffers may lie in the memory of a GPU, of the host, or, by rank, in either. A cudaStream_t, cast to
@@ -313,7 +313,8 @@ TUTTI_API tuttiResult_t tuttiCommWriteRecord(tuttiComm_t comm, const char* file)
 
 /* --- Streams --------------------------------------------------------------------------------------------------- */
 
-/* A host stream: an ordered queue with a thread of its own, so that communication overlaps computation. */
+/* A host stream: an ordered queue with a thread of its own, so that communication overlaps computation. (What is small may begin
+ * on the calling thread, and what waits there run on a thread that waits for the stream.) */
 TUTTI_API tuttiResult_t tuttiStreamCreate(tuttiStream_t* stream);
 /* Blocks until everything enqueued so far is done, and returns the first error among it since the last call. */
 TUTTI_API tuttiResult_t tuttiStreamSynchronize(tuttiStream_t stream);

@@ -75,21 +75,6 @@ bool Communicator::may_begin_now(const Request& request) noexcept {
          request.call.count * element_bytes(request.call) * blocks <= bytes_max && place_to_repeat(request) != nullptr;
 }
 
-Operation* Communicator::begin_now(const Request& request, Code& code) noexcept {
-  code = Code::success;
-  Repeat& repeat = *place_to_repeat(request);
-  repeat.mode = Repeat::Mode::none;
-  if (!begin(repeat.operation, request)) {
-    let_go();
-    code = failure()->code;
-    return nullptr;
-  }
-  remember(repeat, request);
-  const Status begun = engine_->progress(repeat.operation);
-  const Status status = patience_.spin_ns > 0 ? linger(repeat.operation, begun) : begun;
-  return status == Status::done ? nullptr : &repeat.operation;
-}
-
 Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept {
   if (failure() != nullptr) [[unlikely]] return failure()->code;
   recorder_->again(repeat.operation.work().signature);
@@ -183,7 +168,7 @@ Code Communicator::finish(Operation& operation, Status status) noexcept {
 
 Status Communicator::linger_at(Operation& operation) noexcept {
   const bool by_messages = goes_by_messages(operation) && watched_.operation == nullptr && !recorder_->tracing();
-  return by_messages ? linger(operation, Status::again) : Status::again;
+  return by_messages && linger(operation, Status::again) == Status::done ? Status::done : Status::again;
 }
 
 // The core goes at once to a rank on it that has yet to do its part, and is kept for a moment where all of them have done

@@ -103,13 +103,8 @@ class Communicator {
   // Runs one call on the calling thread until it is done. success, or the code of failure().
   Code run(const Request& request) noexcept;
 
-  // Of a call of a stream, where idle() and the communicator has not failed: whether it is so small that it may as well begin on the
-  // calling thread, which returns at once all the same.
+  // Whether a call is so small that it may as well begin on the calling thread, which returns at once all the same.
   bool may_begin_now(const Request& request) noexcept;
-  // Begins it, and waits for a few microseconds. Null: it is over, and came to `code`. Else it goes on in end(), by any thread, with
-  // the next ticket.
-  Operation* begin_now(const Request& request, Code& code) noexcept;
-  Code end(Operation& operation) noexcept { return wait_for(operation, timeout_ns_); }
 
   // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
   // What is no rank has a root that none has.
@@ -207,6 +202,7 @@ class Communicator {
   // Moves what can move. failed: the communicator has failed, failure() is set.
   Status progress(Operation& operation) noexcept;
   // Of one that is begun, and alone: waits for a few microseconds as a call that is no group does, at less cost than asking about it.
+  // done or again: progress() tells of failure.
   Status linger_at(Operation& operation) noexcept;
   // Another number once something has moved, most likely.
   uint64_t position(const Operation& operation) const noexcept {

@@ -97,6 +97,7 @@ struct GroupJob {
   CallStream stream;  // none: they run on the calling thread
   std::vector<GroupCall> calls;
   std::vector<std::pair<Communicator*, uint64_t>> turns;
+  std::optional<CallSet> set;  // of `calls`, once it has begun
 
   // On the calling thread, before it is run anywhere. Throws Error, and then it is not to be run.
   void enter() {
@@ -112,18 +113,36 @@ struct GroupJob {
     for (const auto& [communicator, ticket] : turns) communicator->device_side()->hold(stream.device, ticket);
   }
 
+  // Of a job that has no turns yet, on the calling thread: whether it was over at once, as small calls often are. It is then spared
+  // the way to the stream's thread and back. Else run() goes on with it.
+  bool ran_at_once() {
+    if (stream.is_none() || stream.is_device() || !stream.host->idle()) return false;
+    const std::optional<Outcome> outcome = outcome_of<std::optional<Outcome>>([this]() -> std::optional<Outcome> {
+      CallSet& made = begin();
+      return made.may_run_at_once() ? made.try_run() : std::nullopt;
+    });
+    if (outcome) stream.host->note(*outcome);
+    return outcome.has_value();
+  }
+
   Outcome run() {
     for (const auto& [communicator, ticket] : turns) communicator->await_turn(ticket);
-    Outcome outcome;
-    try {
-      outcome = CallSet(std::move(calls)).run();
-    } catch (const Error& error) {
-      outcome = {error.code(), error.what()};
-    } catch (const std::exception& error) {
-      outcome = {Code::internal_error, error.what()};
-    }
+    Outcome outcome = outcome_of<Outcome>([this] { return begin().run(); });
     for (const auto& [communicator, ticket] : turns) communicator->end_turn();
     return outcome;
+  }
+
+ private:
+  CallSet& begin() { return set ? *set : set.emplace(std::move(calls)); }
+  template <class Result, class Run>
+  static Result outcome_of(Run run) {
+    try {
+      return run();
+    } catch (const Error& error) {
+      return Outcome{error.code(), error.what()};
+    } catch (const std::exception& error) {
+      return Outcome{Code::internal_error, error.what()};
+    }
   }
 };
 
@@ -334,33 +353,74 @@ uint64_t CallSet::position() const noexcept {
   return sum;
 }
 
-Outcome CallSet::run() {
+bool CallSet::may_run_at_once() const noexcept {
+  constexpr size_t calls_max = 16;
+  return items_.size() <= calls_max && std::all_of(items_.begin(), items_.end(), [](const Item& item) {
+    return item.call.communicator->idle() && item.call.communicator->may_begin_now(item.call.request);
+  });
+}
+
+// False: a communicator has failed. (Not inlined, these cost 40 instructions a run.)
+[[gnu::always_inline]] inline bool CallSet::begin_run() {
   for (const Communicator* member : members_)
-    if (member->failure() != nullptr) return first_failure(members_);
+    if (member->failure() != nullptr) return false;
   try {
-    if (!copy_own()) return first_failure(members_);
+    if (!copy_own()) return false;
   } catch (const Error& error) {
     members_[0]->fail(error.code(), error.what());
-    return first_failure(members_);
+    return false;
   }
-  if (items_.empty()) return {};
   if (!ordered_) find_order();
   for (Item& item : items_) item.begun = item.done = item.passed = item.all_sent = false;
   take_turns_ = false;
-  if (items_.size() == 1 && copies_.empty() && is_soon_over(items_[0])) return {};
-  const WaitResult result = drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); });
+  running_ = true;
+  return true;
+}
+
+[[gnu::always_inline]] inline Outcome CallSet::end_run(WaitResult result) {
+  running_ = false;
   if (result == WaitResult::done) return {};
+  return end_in_failure(result);
+}
+
+Outcome CallSet::end_in_failure(WaitResult result) {
   if (result == WaitResult::expired) expire();
   for (Communicator* member : members_)
     if (member->failure() != nullptr) member->let_go();
   return first_failure(members_);
 }
 
-// Of the only one. False also where it has failed: drive() finds out.
-bool CallSet::is_soon_over(Item& item) noexcept {
-  if (look() == Status::again && item.begun) item.done = item.call.communicator->linger_at(item.operation) == Status::done;
+std::optional<Outcome> CallSet::try_run() {
+  if (!begin_run()) return first_failure(members_);
+  Status status = look();
+  if (items_.size() == 1 && status == Status::again) status = linger();
+  constexpr int looks_max = 100;
+  const bool own_core = std::all_of(members_.begin(), members_.end(), [](const auto* m) { return m->patience().spin_ns > 0; });
+  for (int i = 0; i < looks_max && own_core && status == Status::again; ++i) {
+    cpu_relax();
+    status = look();
+  }
+  if (status == Status::again) return std::nullopt;
+  return end_run(status == Status::done ? WaitResult::done : WaitResult::failed);
+}
+
+Outcome CallSet::run() {
+  if (!running_ && !begin_run()) return first_failure(members_);
+  if (items_.empty()) return end_run(WaitResult::done);
+  Status status = look();
+  if (items_.size() == 1 && status == Status::again) status = linger();
+  if (status == Status::done) return end_run(WaitResult::done);
+  return end_run(drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); }));
+}
+
+// Of the only one, which has begun.
+Status CallSet::linger() noexcept {
+  Item& item = items_[0];
+  if (!item.begun) return Status::again;
+  const Status status = item.call.communicator->linger_at(item.operation);
+  item.done = status == Status::done;
   if (item.done) item.call.request.entry.reset();
-  return item.done;
+  return status;
 }
 
 // False: a communicator has failed.
@@ -507,6 +567,7 @@ Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
     job->second->calls.push_back(std::move(call));
   }
   for (auto& [stream, job] : jobs) job->enter();
+  if (jobs.size() == 1 && jobs[0].second->ran_at_once()) return {};
   for (const auto& [communicator, stream] : used)
     for (auto& [their_stream, job] : jobs)
       if (their_stream == job_stream(stream)) job->turns.emplace_back(communicator, communicator->take_ticket());
@@ -519,35 +580,14 @@ Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
   return outcome;
 }
 
-namespace {
-
-// What is often over at once is spared the way to another thread and back.
-void begin_now(Communicator& communicator, const Request& request, Stream& stream) {
-  const auto outcome_of = [](const Communicator& ended, Code code) {
-    return code == Code::success ? Outcome{} : Outcome{code, ended.failure()->sentence};
-  };
-  Code code;
-  Operation* const begun = communicator.begin_now(request, code);
-  if (begun == nullptr) return stream.note(outcome_of(communicator, code));
-  stream.enqueue([=, &communicator, ticket = communicator.take_ticket()] {
-    communicator.await_turn(ticket);
-    const Outcome outcome = outcome_of(communicator, communicator.end(*begun));
-    communicator.end_turn();
-    return outcome;
-  });
-}
-
-}  // namespace
-
 void enqueue(GroupCall call) {
-  if (!call.stream.is_device() && call.communicator->idle() && call.stream.host->idle() &&
-      call.communicator->may_begin_now(call.request))
-    return begin_now(*call.communicator, call.request, *call.stream.host);
   auto job = std::make_shared<GroupJob>();
   job->stream = call.stream;
   tutti::enter(call.request, *call.communicator, call.stream);
-  job->turns.emplace_back(call.communicator, call.communicator->take_ticket());
+  Communicator& communicator = *call.communicator;
   job->calls.push_back(std::move(call));
+  if (job->ran_at_once()) return;
+  job->turns.emplace_back(&communicator, communicator.take_ticket());
   job->queue().enqueue([job] { return job->run(); });
   job->hold();
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "tutti/tutti.h"
 
 namespace tutti {
+
+enum class WaitResult : uint8_t;
 
 struct GroupCall {
   Communicator* communicator;
@@ -42,6 +45,10 @@ class CallSet {
   void enter(const CallStream& stream);
   // Returns the first error. One thread at a time; in the turns of its communicators.
   Outcome run();
+  // Begins, and waits for a few microseconds; none where it is not over by then, and run() has to go on with it, on any thread.
+  std::optional<Outcome> try_run();
+  // Whether nothing stands before its calls, and they need so little of a thread that try_run() is worth it.
+  bool may_run_at_once() const noexcept;
   std::span<Communicator* const> members() const noexcept { return members_; }
   size_t size() const noexcept;
   const GroupCall& call(size_t i) const noexcept;
@@ -52,7 +59,10 @@ class CallSet {
   void find_lanes();
   void take_self_sends(std::vector<GroupCall>& calls);
   Status look() noexcept;
-  bool is_soon_over(Item& item) noexcept;
+  bool begin_run();
+  Outcome end_run(WaitResult result);
+  Outcome end_in_failure(WaitResult result);
+  Status linger() noexcept;
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
   Status look_ahead(Item& item) noexcept;
@@ -63,6 +73,7 @@ class CallSet {
   void expire() noexcept;
   bool copy_own();
 
+  bool running_ = false;
   bool ordered_ = false;     // find_order() has been called for these items
   bool sends_ahead_ = false; // some items may
   bool take_turns_ = false;  // some items do: one that says again may move on once others have moved
