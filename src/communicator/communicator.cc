@@ -75,6 +75,21 @@ bool Communicator::may_begin_now(const Request& request) noexcept {
          request.call.count * element_bytes(request.call) * blocks <= bytes_max && place_to_repeat(request) != nullptr;
 }
 
+Operation* Communicator::begin_now(const Request& request, Code& code) noexcept {
+  code = Code::success;
+  Repeat& repeat = *place_to_repeat(request);
+  repeat.mode = Repeat::Mode::none;
+  if (!begin(repeat.operation, request)) {
+    let_go();
+    code = failure()->code;
+    return nullptr;
+  }
+  remember(repeat, request);
+  const Status begun = engine_->progress(repeat.operation);
+  const Status status = patience_.spin_ns > 0 ? linger(repeat.operation, begun) : begun;
+  return status == Status::done ? nullptr : &repeat.operation;
+}
+
 Code Communicator::run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept {
   if (failure() != nullptr) [[unlikely]] return failure()->code;
   recorder_->again(repeat.operation.work().signature);

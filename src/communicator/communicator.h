@@ -103,8 +103,12 @@ class Communicator {
   // Runs one call on the calling thread until it is done. success, or the code of failure().
   Code run(const Request& request) noexcept;
 
-  // Whether a call is so small that it may as well begin on the calling thread, which returns at once all the same.
+  // Whether a call of a stream is so small that it may as well begin on the calling thread, which returns at once all the same.
   bool may_begin_now(const Request& request) noexcept;
+  // Begins it, where idle() and the communicator has not failed, and waits for a few microseconds. Null: it is over, and came to
+  // `code`. Else it goes on in end(), by any thread, with the next ticket.
+  Operation* begin_now(const Request& request, Code& code) noexcept;
+  Code end(Operation& operation) noexcept { return wait_for(operation, timeout_ns_); }
 
   // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
   // What is no rank has a root that none has.

@@ -580,14 +580,35 @@ Outcome run_group(std::span<GroupCall> calls, KeptGroups& kept) {
   return outcome;
 }
 
+namespace {
+
+// A small call, as GroupJob::ran_at_once(), but without what a group needs memory for.
+void begin_now(Communicator& communicator, const Request& request, Stream& stream) {
+  const auto outcome_of = [](const Communicator& ended, Code code) {
+    return code == Code::success ? Outcome{} : Outcome{code, ended.failure()->sentence};
+  };
+  Code code;
+  Operation* const begun = communicator.begin_now(request, code);
+  if (begun == nullptr) return stream.note(outcome_of(communicator, code));
+  stream.enqueue([=, &communicator, ticket = communicator.take_ticket()] {
+    communicator.await_turn(ticket);
+    const Outcome outcome = outcome_of(communicator, communicator.end(*begun));
+    communicator.end_turn();
+    return outcome;
+  });
+}
+
+}  // namespace
+
 void enqueue(GroupCall call) {
+  if (!call.stream.is_device() && call.communicator->idle() && call.stream.host->idle() &&
+      call.communicator->may_begin_now(call.request))
+    return begin_now(*call.communicator, call.request, *call.stream.host);
   auto job = std::make_shared<GroupJob>();
   job->stream = call.stream;
   tutti::enter(call.request, *call.communicator, call.stream);
-  Communicator& communicator = *call.communicator;
+  job->turns.emplace_back(call.communicator, call.communicator->take_ticket());
   job->calls.push_back(std::move(call));
-  if (job->ran_at_once()) return;
-  job->turns.emplace_back(&communicator, communicator.take_ticket());
   job->queue().enqueue([job] { return job->run(); });
   job->hold();
 }
