@@ -35,7 +35,9 @@ Window::Window(Bootstrap& bootstrap, const WindowOptions& options, WindowMemory 
   peers_ = std::move(opened.peers);
   if (opened.any_served) {
     patience_.spin_ns = 0;  // two threads of each rank share its cores, and one waits for the other
-    WindowServiceOptions service{std::move(opened.served), options.transports, patience_, options.timeout_ns};
+    PatiencePolicy of_service = patience_;
+    of_service.calm_ns = 500 * ns_per_us;  // it waits most of its life
+    WindowServiceOptions service{std::move(opened.served), options.transports, of_service, options.timeout_ns};
     service_ = std::make_unique<WindowService>(bootstrap_, service, memory_.bytes, counters_of(board_));
   }
   if (memory_.block == nullptr) return;
