@@ -19,6 +19,7 @@ using enum VariableType;
 
 constexpr std::array table = std::to_array<Variable>({
     {"LOCAL_RANK", integer, "", "This process's number among those of its host, as torchrun and tutti-run set it."},
+    {"LOCAL_WORLD_SIZE", integer, "", "Number of ranks on this host, as torchrun and tutti-run set it."},
     {"MASTER_ADDR", text, "", "Host name or address where rank 0 can be reached, as torchrun and tutti-run set it."},
     {"MASTER_PORT", integer, "", "First port of rank 0's meeting place, as torchrun and tutti-run set it."},
     {"MPI_LOCALNRANKS", integer, "", "Number of ranks on this host, as MPICH's launcher sets it."},

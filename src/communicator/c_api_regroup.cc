@@ -13,7 +13,16 @@ namespace {
 
 // The parent's settings where there are no others.
 CommunicatorOptions options_for(const Communicator& parent, const tuttiConfig_t* config) {
-  return config == nullptr ? parent.options() : checked_options(config);
+  CommunicatorOptions options = config == nullptr ? parent.options() : checked_options(config);
+  options.ranks_per_core = 1;
+  return options;
+}
+
+// Likewise of a part of it, whose ranks have the other parts' beside them.
+CommunicatorOptions options_for_part(const Communicator& parent, const tuttiConfig_t* config) {
+  CommunicatorOptions options = options_for(parent, config);
+  options.ranks_per_core = parent.options().ranks_per_core;
+  return options;
 }
 
 Communicator& parent_of(tuttiComm_t comm, tuttiComm_t* newcomm) {
@@ -55,7 +64,7 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
     Communicator& parent = parent_of(comm, newcomm);
     if (color < 0 && color != TUTTI_SPLIT_NOCOLOR)
       throw Error(Code::invalid_argument, fmt::format("color is {}, neither 0 or above nor TUTTI_SPLIT_NOCOLOR", color));
-    const CommunicatorOptions options = options_for(parent, config);
+    const CommunicatorOptions options = options_for_part(parent, config);
     return join_or_defer({[&parent, color, key, options] { return parent.split(color, key, options); }, newcomm});
   });
 }
@@ -63,7 +72,7 @@ tuttiResult_t tuttiCommSplit(tuttiComm_t comm, int color, int key, tuttiComm_t* 
 tuttiResult_t tuttiCommDup(tuttiComm_t comm, tuttiComm_t* newcomm, const tuttiConfig_t* config) {
   return at_the_border([&] {
     Communicator& parent = parent_of(comm, newcomm);
-    const CommunicatorOptions options = options_for(parent, config);
+    const CommunicatorOptions options = options_for_part(parent, config);
     return join_or_defer({[&parent, options] { return parent.split(0, parent.rank(), options); }, newcomm});
   });
 }

@@ -85,8 +85,14 @@ Operation* Communicator::begin_now(const Request& request, Code& code) noexcept 
     return nullptr;
   }
   remember(repeat, request);
-  const Status begun = engine_->progress(repeat.operation);
-  const Status status = patience_.spin_ns > 0 ? linger(repeat.operation, begun) : begun;
+  Status status = engine_->progress(repeat.operation);
+  if (patience_.spin_ns > 0) {
+    status = linger(repeat.operation, status);
+  } else {
+    CoreDemand& demand = CallingThread::current().core_demand;
+    for (int i = 0; i < yields_of_begun && status == Status::again && demand.yield_for_a_moment(); ++i)
+      status = engine_->progress(repeat.operation);
+  }
   return status == Status::done ? nullptr : &repeat.operation;
 }
 

@@ -49,6 +49,7 @@ struct CommunicatorOptions {
   std::string schedule_files;   // colon list of a user's schedules, or ""
   std::shared_ptr<const std::vector<UserSchedule>> schedules{};  // from those files; null: not loaded yet
   uint64_t link_bits_per_s = 0;  // of this rank's host to others, measured by the communicator it comes from; 0: not yet
+  double ranks_per_core = 1;     // where most crowded, of the communicator it comes from: its ranks share the cores with others
 };
 
 // Differs between kernels that run; containers of one host share it. A hint only: it decides how ranks wait, and
@@ -109,6 +110,8 @@ class Communicator {
   // `code`. Else it goes on in end(), by any thread, with the next ticket.
   Operation* begin_now(const Request& request, Code& code) noexcept;
   Code end(Operation& operation) noexcept { return wait_for(operation, timeout_ns_); }
+  // Where ranks share cores, a call that has just begun gives its core to others so often, then goes on in another thread.
+  static constexpr int yields_of_begun = 4;
 
   // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
   // What is no rank has a root that none has.

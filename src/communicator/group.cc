@@ -395,9 +395,11 @@ std::optional<Outcome> CallSet::try_run() {
   Status status = look();
   if (items_.size() == 1 && status == Status::again) status = linger();
   constexpr int looks_max = 100;
-  const bool own_core = std::all_of(members_.begin(), members_.end(), [](const auto* m) { return m->patience().spin_ns > 0; });
-  for (int i = 0; i < looks_max && own_core && status == Status::again; ++i) {
-    cpu_relax();
+  const bool crowded = std::any_of(members_.begin(), members_.end(), [](const auto* m) { return m->patience().spin_ns == 0; });
+  CoreDemand& demand = CallingThread::current().core_demand;
+  for (int i = 0; status == Status::again && i < (crowded ? Communicator::yields_of_begun : looks_max); ++i) {
+    if (!crowded) cpu_relax();
+    else if (!demand.yield_for_a_moment()) break;
     status = look();
   }
   if (status == Status::again) return std::nullopt;

@@ -1,6 +1,7 @@
 // Joining: from an id to a communicator with links, a cost model and plans. Every rank takes the same steps in the same
 // order, because each step gathers from all.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "communicator/communicator.h"
+#include "communicator/launcher.h"
 #include "communicator/link_speed.h"
 #include "communicator/wait.h"
 #include "engine/schedule_files.h"
@@ -60,6 +62,22 @@ std::vector<Place> places_by_machine(std::vector<Place> places, const std::vecto
 
 LinkKind link_kind(char first_of_name) {
   return first_of_name == 's' ? LinkKind::shm : first_of_name == 'v' ? LinkKind::verbs : LinkKind::tcp;
+}
+
+// Ranks of the launcher's that this communicator has not share the cores as well: in PyTorch each group joins for itself. Not known
+// where ranks are bound, since nobody says where the others are.
+double launched_ranks_per_core(const Host& host) {
+  const double cores = double(host.cores_allowed.size());
+  if (cores == 0 || host.cores_allowed != host.cores) return 1;
+  return double(launched_on_this_host()) / (host.cpu_quota > 0 ? std::min(host.cpu_quota, cores) : cores);
+}
+
+// Ranks per core where `rank` runs.
+double contention_at(int rank, std::span<const Place> by_machine) {
+  std::vector<Place> beside;
+  for (const Place& place : by_machine)
+    if (place.host == by_machine[size_t(rank)].host) beside.push_back(place);
+  return contention_of(beside);
 }
 
 }  // namespace
@@ -223,12 +241,13 @@ void Communicator::measure_link_speeds(const std::vector<std::string>& networks)
 }
 
 void Communicator::make_planner(const CommunicatorOptions& options, const Host& host) {
-  // Gathered at once: the largest message, the link's speed where known, the kernel, which peers share this rank's memory,
-  // its device, and the place.
+  // Gathered at once: the largest message, the link's speed where known, how crowded the cores are known to be, the kernel, which
+  // peers share this rank's memory, its device, and the place.
   std::string shared;
   for (const char* name : links_.names) shared += name[0];  // self, shm, verbs or tcp
-  const std::string head = fmt::format("{} {}\n{} {}\n{}\n{}\n", message_bytes_max_, options.link_bits_per_s, boot_id(),
-                                       network_namespace(), shared, device_card());
+  const double crowd = std::max(options.ranks_per_core, launched_ranks_per_core(host));
+  const std::string head = fmt::format("{} {} {}\n{} {}\n{}\n{}\n", message_bytes_max_, options.link_bits_per_s,
+                                       std::llround(1000 * crowd), boot_id(), network_namespace(), shared, device_card());
   Bytes mine = to_bytes(head);
   const std::vector<std::byte> place = encode(place_of(host));
   mine.insert(mine.end(), place.begin(), place.end());
@@ -244,12 +263,13 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
     const size_t fourth = text.find('\n', third + 1);
     TUTTI_ASSERT(fourth != std::string::npos && third - second - 1 == size_t(size_));
     devices.push_back(text.substr(third + 1, fourth - third - 1));
-    const size_t speed_at = text.find(' ') + 1;
+    const size_t speed_at = text.find(' ') + 1, crowd_at = text.find(' ', speed_at) + 1;
     message_bytes_max_ = std::min<size_t>(message_bytes_max_, std::stoull(text.substr(0, speed_at)));
     networks.push_back(text.substr(first + 1, second - first - 1));
     machines.push_back(networks.back().substr(0, networks.back().find(' ')));
     places_.push_back(decode_place(std::span(record).subspan(fourth + 1)));
-    places_.back().link_bits_per_s = std::stoull(text.substr(speed_at, first - speed_at));
+    places_.back().link_bits_per_s = std::stoull(text.substr(speed_at, crowd_at - speed_at));
+    places_.back().ranks_per_core = double(std::stoull(text.substr(crowd_at, first - crowd_at))) / 1000;
     // The host's number is that of the first rank whose memory this one shares: proven, not named.
     const std::string row = text.substr(second + 1, size_t(size_));
     rows += row;
@@ -287,6 +307,7 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
+  options_.ranks_per_core = contention_at(rank_, by_machine);
   crowded_ = contention_of(by_machine) > 1;
   // On shared cores nothing is gained: a copy by a rank that has the core would else be waited for.
   lends_private_ = one_host && size_ > 1 && !crowded_ &&

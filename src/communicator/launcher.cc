@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -98,6 +99,17 @@ LaunchedRank launched_rank() {
                           found.master_address, port_given ? number("MASTER_PORT", 1, 65535) : 0);
   found.master_port = port_given ? uint16_t(number("MASTER_PORT", 1, 65535)) : uint16_t(20000 + hash(found.job) % 12000);
   return found;
+}
+
+int launched_on_this_host() {
+  constexpr int ranks_max = 1 << 20;
+  for (const char* const variable : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    const std::string text = environment_text(variable).value_or("");
+    int ranks = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+    if (error == std::errc() && end == text.data() + text.size() && ranks > 0 && ranks <= ranks_max) return ranks;
+  }
+  return 1;
 }
 
 Key job_key(const LaunchedRank& launched) {

@@ -24,6 +24,9 @@ LaunchedRank launched_rank();
 // As above without the meeting place (master_address, master_port, job stay empty).
 LaunchedRank launched_rank_only();
 
+// Ranks that a launcher says it has started on this host; 1 where none does.
+int launched_on_this_host();
+
 // The key of the environment rendezvous: from TUTTI_JOB_KEY where set, else from the launcher's job text.
 Key job_key(const LaunchedRank& launched);
 

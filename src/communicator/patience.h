@@ -49,6 +49,16 @@ class CoreDemand {
     if (away_ns_ >= away_max_ns) wanted_until_ns_ = now_ns + remembered_ns;  // and then one slice renews it
   }
 
+  // Gives the core away for a moment, where that is one. False: others want it.
+  bool yield_for_a_moment() noexcept {
+    const TimeNs before = tutti::now_ns();
+    if (is_wanted(before)) return false;
+    ::sched_yield();
+    const TimeNs after = tutti::now_ns();
+    came_back(after - before, after);
+    return true;
+  }
+
  private:
   TimeNs away_ns_ = 0;
   TimeNs wanted_until_ns_ = 0;

@@ -158,6 +158,7 @@ double contention_of(std::span<const Place> places) {
       worst = std::max(worst, inside / std::min(double(cores.size()), quota));
     }
   }
+  for (const Place& place : places) worst = std::max(worst, place.ranks_per_core);
   return worst;
 }
 

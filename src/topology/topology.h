@@ -83,6 +83,7 @@ struct Place {
   double cpu_quota = 0;            // as Host
   uint64_t nic_bits_per_s = 0;     // its fastest network interface that is up; 0: not known
   uint64_t link_bits_per_s = 0;    // from other hosts, as measured; 0: not measured. Not encoded
+  double ranks_per_core = 1;       // of its host's, as far as more is known of that than the ranks at hand tell. Not encoded
   friend bool operator==(const Place&, const Place&) = default;
 };
 

@@ -52,6 +52,18 @@ TEST_F(Launcher, TorchrunsVariablesAreTaken) {
   EXPECT_EQ(found.master_port, 29500);
 }
 
+TEST_F(Launcher, EachSaysHowManyRanksItStartedHere) {
+  EXPECT_EQ(launched_on_this_host(), 1);
+  for (const char* variable : {"MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}) {
+    set({{variable, "6"}});
+    EXPECT_EQ(launched_on_this_host(), 6);
+    for (const char* wrong : {"", "0", "-3", "6x", "99999999999"}) {
+      set({{variable, wrong}});
+      EXPECT_EQ(launched_on_this_host(), 1) << variable << "=" << wrong;
+    }
+  }
+}
+
 TEST_F(Launcher, MpirunOnOneHostNeedsNoAddress) {
   set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"PMIX_NAMESPACE", "1234@1"}});

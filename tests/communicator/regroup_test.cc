@@ -1,4 +1,6 @@
 // New communicators from old ones: who is in them, in which order, that they work alone, and what is refused.
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -8,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "communicator/c_api.h"
 #include "communicator/ranks.h"
 #include "sanitizer.h"
 
@@ -118,6 +121,38 @@ TEST(Split, SettingsAreTheParentsUnlessOthersAreGiven) {
       EXPECT_STREQ(name, given == nullptr ? "tcp" : "shm");
       EXPECT_EQ(tuttiCommDestroy(copy), tuttiSuccess);
     }
+  });
+}
+
+// Two ranks with two cores spin while they wait; not where two more of their job, in the other part, need the cores as well.
+TEST(Split, APartKnowsThatItsCoresAreCrowdedByOthers) {
+  test::RanksOptions options;
+  options.before_join = [](int) {
+    cpu_set_t allowed, two;
+    CPU_ZERO(&two);
+    ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core)
+      if (CPU_ISSET(core, &allowed)) CPU_SET(core, &two);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof two, &two), 0);
+  };
+  const auto yields = [](tuttiComm_t comm) { return communicator_of(comm).patience().spin_ns == 0; };
+  run_threads(4, options, [&](int rank, tuttiComm_t comm) {
+    ASSERT_TRUE(yields(comm));
+    tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+    tuttiComm_t part = nullptr, copy = nullptr, rest = nullptr;
+    ASSERT_EQ(tuttiCommSplit(comm, rank / 2, rank, &part, nullptr), tuttiSuccess) << last_error();
+    EXPECT_TRUE(yields(part));
+    ASSERT_EQ(tuttiCommDup(part, &copy, &config), tuttiSuccess) << last_error();
+    EXPECT_TRUE(yields(copy));
+    // Those that a shrink leaves out are taken for gone.
+    if (rank < 2) {
+      const std::array<int, 2> gone{2, 3};
+      ASSERT_EQ(tuttiCommShrink(comm, gone.data(), 2, &rest, nullptr, TUTTI_SHRINK_DEFAULT), tuttiSuccess) << last_error();
+      EXPECT_FALSE(yields(rest));
+      EXPECT_EQ(tuttiCommDestroy(rest), tuttiSuccess);
+    }
+    EXPECT_EQ(tuttiCommDestroy(copy), tuttiSuccess);
+    EXPECT_EQ(tuttiCommDestroy(part), tuttiSuccess);
   });
 }
 

@@ -119,6 +119,15 @@ TEST(Contention, IsRanksPerAllowedCoreOfTheMostCrowdedHost) {
   EXPECT_EQ(contention_of(uneven), 2.5);
 }
 
+// Of a part of a job, and of a launcher's other ranks.
+TEST(Contention, CountsRanksThatOnlyOthersKnowOf) {
+  auto where = places(2, 1, 2);
+  EXPECT_EQ(contention_of(where), 1);
+  where[1].ranks_per_core = 2;
+  EXPECT_EQ(contention_of(where), 2);
+  EXPECT_EQ(cost_model(where, links(2, LinkKind::shm), {}).contention, 2);
+}
+
 TEST(Contention, SeesRanksBoundToTheSameCore) {
   auto where = places(4, 1, 0);
   for (int r = 0; r < 4; ++r) where[size_t(r)].cores_allowed = {r};
