@@ -60,7 +60,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_SCHEDULES", text, "", "Files of schedules that you wrote, colon-separated; all ranks need the same (docs/schedules.md)."},
     {"TUTTI_SHM_SLOT_BYTES", bytes, "256K", "Bytes of the largest message in shared memory, a multiple of 4096; a FIFO holds four of them, between two ranks alone up to sixteen."},
     {"TUTTI_SILENCE_MS", integer, "10000", "A process whose control link is silent for so many ms is given up; at half a call's deadline, if that is earlier and a second at least."},
-    {"TUTTI_SPIN_US", integer, "", "Microseconds to spin before sleeping; unset: chosen from cores and ranks."},
+    {"TUTTI_SPIN_US", integer, "", "Microseconds that a waiting rank spins, then yields its core for 0.5 ms, then sleeps; unset: chosen from cores and ranks, and it yields for 20 ms while nobody else wants the core."},
     {"TUTTI_TCP_MESSAGE_BYTES", bytes, "255K", "Largest message of a TCP connection; the ranks agree on the least."},
     {"TUTTI_TIMEOUT_MS", integer, "300000", "Deadline of an operation and of the set-up, in ms."},
     {"TUTTI_TRACE", text, "", "Every call and wait is written to this name with .RANK.json appended, for tutti-trace and Perfetto."},

@@ -69,7 +69,7 @@ Code Communicator::run(const Request& request) noexcept {
 }
 
 bool Communicator::may_begin_now(const Request& request) noexcept {
-  constexpr size_t bytes_max = 16 * 1024;
+  constexpr size_t bytes_max = 64 * 1024;  // copied in about the time in which another thread is woken
   const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
   return request.layout == nullptr && request.call.count <= bytes_max &&
          request.call.count * element_bytes(request.call) * blocks <= bytes_max && place_to_repeat(request) != nullptr;
@@ -84,14 +84,14 @@ Operation* Communicator::begin_now(const Request& request, Code& code) noexcept 
     code = failure()->code;
     return nullptr;
   }
-  remember(repeat, request);
-  Status status = engine_->progress(repeat.operation);
+  if (by_shared_memory_ == nullptr) remember(repeat, request);
+  Status status = progress(repeat.operation);
   if (patience_.spin_ns > 0) {
-    status = linger(repeat.operation, status);
+    if (status == Status::again) status = linger_at(repeat.operation);
   } else {
     CoreDemand& demand = CallingThread::current().core_demand;
     for (int i = 0; i < yields_of_begun && status == Status::again && demand.yield_for_a_moment(); ++i)
-      status = engine_->progress(repeat.operation);
+      status = progress(repeat.operation);
   }
   return status == Status::done ? nullptr : &repeat.operation;
 }

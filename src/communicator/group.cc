@@ -393,9 +393,9 @@ Outcome CallSet::end_in_failure(WaitResult result) {
 std::optional<Outcome> CallSet::try_run() {
   if (!begin_run()) return first_failure(members_);
   Status status = look();
-  if (items_.size() == 1 && status == Status::again) status = linger();
   constexpr int looks_max = 100;
   const bool crowded = std::any_of(members_.begin(), members_.end(), [](const auto* m) { return m->patience().spin_ns == 0; });
+  if (!crowded && items_.size() == 1 && status == Status::again) status = linger();
   CoreDemand& demand = CallingThread::current().core_demand;
   for (int i = 0; status == Status::again && i < (crowded ? Communicator::yields_of_begun : looks_max); ++i) {
     if (!crowded) cpu_relax();

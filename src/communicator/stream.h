@@ -26,7 +26,8 @@ class Stream {
   bool idle();
   // What came of a job that was not enqueued, because the stream was idle.
   void note(const Outcome& outcome);
-  // Runs what the stream's thread has not come to yet, and blocks until everything enqueued so far is done; the first error since the last call.
+  // Runs what the stream's thread has not come to yet, and blocks until everything enqueued so far is done; the first error since
+  // the last call.
   Outcome synchronize();
   // As synchronize, but in_progress instead of blocking.
   Outcome query();
