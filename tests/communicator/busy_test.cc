@@ -1,8 +1,6 @@
 // Ranks that share their cores with busy processes are late, and never taken for dead.
 //
 // TUTTI_TEST_SECONDS=N in the environment makes it last so long; usually 10.
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -19,16 +17,6 @@ namespace {
 double seconds_asked_for() {
   const char* text = std::getenv("TUTTI_TEST_SECONDS");
   return text == nullptr ? 10 : std::strtod(text, nullptr);
-}
-
-// This process and those that it forks from now on have two cores.
-void stay_on_two_cores() {
-  cpu_set_t allowed, two;
-  CPU_ZERO(&two);
-  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core)
-    if (CPU_ISSET(core, &allowed)) CPU_SET(core, &two);
-  ASSERT_EQ(::sched_setaffinity(0, sizeof two, &two), 0);
 }
 
 // Processes that do nothing but use their core.
@@ -78,7 +66,7 @@ TEST(Busy, NobodyIsTakenForDeadWhileEightOthersUseTheCores) {
   constexpr int ranks = 4, others = 8;
   // A fifth of what users get, so that there is something to miss.
   ASSERT_EQ(::setenv("TUTTI_SILENCE_MS", "2000", 1), 0);
-  stay_on_two_cores();
+  test::stay_on_two_cores();
   const BusyProcesses busy(others);
   for (const char* transport : {"shm", "tcp"}) {
     test::RanksOptions options;

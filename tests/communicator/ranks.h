@@ -1,6 +1,7 @@
 // Ranks for tests: threads of this process, or processes, each with a communicator of its own.
 #pragma once
 
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +39,16 @@ struct RanksOptions {
     return config;
   }
 };
+
+// The calling thread, and what it starts from now on, has two cores.
+inline void stay_on_two_cores() {
+  cpu_set_t allowed, two;
+  CPU_ZERO(&two);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core)
+    if (CPU_ISSET(core, &allowed)) CPU_SET(core, &two);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof two, &two), 0);
+}
 
 using Body = std::function<void(int rank, tuttiComm_t comm)>;
 

@@ -1,6 +1,4 @@
 // New communicators from old ones: who is in them, in which order, that they work alone, and what is refused.
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -127,14 +125,7 @@ TEST(Split, SettingsAreTheParentsUnlessOthersAreGiven) {
 // Two ranks with two cores spin while they wait; not where two more of their job, in the other part, need the cores as well.
 TEST(Split, APartKnowsThatItsCoresAreCrowdedByOthers) {
   test::RanksOptions options;
-  options.before_join = [](int) {
-    cpu_set_t allowed, two;
-    CPU_ZERO(&two);
-    ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
-    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core)
-      if (CPU_ISSET(core, &allowed)) CPU_SET(core, &two);
-    ASSERT_EQ(::sched_setaffinity(0, sizeof two, &two), 0);
-  };
+  options.before_join = [](int) { test::stay_on_two_cores(); };
   const auto yields = [](tuttiComm_t comm) { return communicator_of(comm).patience().spin_ns == 0; };
   run_threads(4, options, [&](int rank, tuttiComm_t comm) {
     ASSERT_TRUE(yields(comm));
@@ -148,7 +139,7 @@ TEST(Split, APartKnowsThatItsCoresAreCrowdedByOthers) {
     if (rank < 2) {
       const std::array<int, 2> gone{2, 3};
       ASSERT_EQ(tuttiCommShrink(comm, gone.data(), 2, &rest, nullptr, TUTTI_SHRINK_DEFAULT), tuttiSuccess) << last_error();
-      EXPECT_FALSE(yields(rest));
+      EXPECT_EQ(yields(rest), std::thread::hardware_concurrency() < 2);
       EXPECT_EQ(tuttiCommDestroy(rest), tuttiSuccess);
     }
     EXPECT_EQ(tuttiCommDestroy(copy), tuttiSuccess);
