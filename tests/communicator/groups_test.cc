@@ -8,13 +8,16 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <thread>
 #include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "communicator/group.h"
+#include "communicator/c_api.h"
+#include "communicator/call_set.h"
 #include "communicator/ranks.h"
 #include "sanitizer.h"
 #include "transport/fake_bootstrap.h"
@@ -182,6 +185,43 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Groups,
                          name_of);
 
 // The calls of a group are still told apart, one by one.
+// All ranks of one thread, whose calls are tried one after the other: the last one ends at once. What another one has begun and not
+// ended goes on, on a thread of its own, where that began.
+TEST(CallSets, WhatIsTriedInVainIsEndedByAnotherThread) {
+  constexpr int n = 3, rounds = 20;
+  std::array<tuttiComm_t, n> comms{};
+  ASSERT_EQ(tuttiCommInitAll(comms.data(), n, nullptr), tuttiSuccess) << tuttiGetLastError(nullptr);
+  for (int round = 0; round < rounds; ++round) {
+    std::array<std::array<int32_t, 2>, n> values{};
+    std::vector<CallSet> sets;
+    for (size_t r = 0; r < n; ++r) {
+      std::vector<GroupCall> calls;
+      for (int32_t& value : values[r]) {
+        value = int32_t(r) + round;
+        Request request;
+        request.call = {Collective::all_reduce, DataType::int32, ReduceOp::sum, 0, 1};
+        request.output = reinterpret_cast<std::byte*>(&value);
+        request.input = request.output;
+        request.in_place = true;
+        calls.push_back({&communicator_of(comms[r]), request, {}});
+      }
+      sets.emplace_back(std::move(calls));
+    }
+    std::vector<std::jthread> threads;
+    for (size_t r = 0; r < n; ++r) {
+      EXPECT_TRUE(sets[r].may_run_at_once());
+      const std::optional<Outcome> outcome = sets[r].try_run();
+      EXPECT_FALSE(outcome.has_value() && r + 1 < n) << "the others have not called";
+      EXPECT_EQ(outcome.value_or(Outcome{}).code, Code::success);
+      if (!outcome) threads.emplace_back([&set = sets[r]] { EXPECT_EQ(set.run().code, Code::success); });
+    }
+    threads.clear();
+    for (const auto& mine : values)
+      for (const int32_t value : mine) EXPECT_EQ(value, 3 * round + 3);
+  }
+  for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
 TEST(GroupsOfUnlikeCalls, AreAMismatchThatNamesTheCalls) {
   test::run_threads(3, {}, [](int rank, tuttiComm_t comm) {
     int32_t in[8] = {}, out[4][8] = {};
