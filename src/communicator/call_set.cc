@@ -294,9 +294,21 @@ uint64_t CallSet::position() const noexcept {
 
 bool CallSet::may_run_at_once() const noexcept {
   constexpr size_t calls_max = 16;
-  return items_.size() <= calls_max && std::all_of(items_.begin(), items_.end(), [](const Item& item) {
-    return item.call.communicator->idle() && item.call.communicator->may_begin_now(item.call.request);
+  size_t room = Communicator::bytes_begun_now_max;
+  for (const SelfCopy& copy : copies_) {
+    if (!copy.communicator->idle() || copy.bytes > room) return false;
+    room -= copy.bytes;
+  }
+  return items_.size() <= calls_max && std::all_of(items_.begin(), items_.end(), [&](const Item& item) {
+    return item.call.communicator->may_begin_now(item.call.request, room);
   });
+}
+
+bool CallSet::ran_at_once(const CallStream& stream) {
+  if (stream.is_none() || stream.is_device() || !stream.host->idle() || !may_run_at_once()) return false;
+  const std::optional<Outcome> outcome = try_run();
+  if (outcome) stream.host->note(*outcome);
+  return outcome.has_value();
 }
 
 // False: a communicator has failed. (Not inlined, these cost 40 instructions a run.)
@@ -332,14 +344,15 @@ Outcome CallSet::end_in_failure(WaitResult result) {
 std::optional<Outcome> CallSet::try_run() {
   if (!begin_run()) return first_failure(members_);
   Status status = look();
-  constexpr int looks_max = 100;
-  const bool crowded = std::any_of(members_.begin(), members_.end(), [](const auto* m) { return m->patience().spin_ns == 0; });
-  if (!crowded && items_.size() == 1 && status == Status::again) status = linger();
-  CoreDemand& demand = CallingThread::current().core_demand;
-  for (int i = 0; status == Status::again && i < (crowded ? Communicator::yields_of_begun : looks_max); ++i) {
-    if (!crowded) cpu_relax();
-    else if (!demand.yield_for_a_moment()) break;
-    status = look();
+  if (std::any_of(members_.begin(), members_.end(), [](const auto* member) { return member->patience().spin_ns == 0; })) {
+    status = look_after_turns(status, [&] { return look(); });
+  } else {
+    if (items_.size() == 1 && status == Status::again) status = linger();
+    constexpr int looks_max = 100;
+    for (int i = 0; status == Status::again && i < looks_max; ++i) {
+      cpu_relax();
+      status = look();
+    }
   }
   if (status == Status::again) return std::nullopt;
   return end_run(status == Status::done ? WaitResult::done : WaitResult::failed);
@@ -354,7 +367,7 @@ Outcome CallSet::run() {
   return end_run(drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); }));
 }
 
-// Of the only one, which has begun.
+// Of the only one.
 Status CallSet::linger() noexcept {
   Item& item = items_[0];
   if (!item.begun) return Status::again;

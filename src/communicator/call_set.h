@@ -47,6 +47,9 @@ class CallSet {
   std::optional<Outcome> try_run();
   // Whether nothing stands before its calls, and they need so little of a thread that try_run() is worth it.
   bool may_run_at_once() const noexcept;
+  // Before its turn, on the calling thread: whether it was over at once on a host stream, as small calls often are. It is then spared
+  // the way to the stream's thread and back. Else run() goes on with it.
+  bool ran_at_once(const CallStream& stream);
   std::span<Communicator* const> members() const noexcept { return members_; }
   size_t size() const noexcept;
   const GroupCall& call(size_t i) const noexcept;

@@ -68,11 +68,12 @@ Code Communicator::run(const Request& request) noexcept {
   return code;
 }
 
-bool Communicator::may_begin_now(const Request& request) noexcept {
-  constexpr size_t bytes_max = 64 * 1024;  // copied in about the time in which another thread is woken
+bool Communicator::may_begin_now(const Request& request, size_t& room) noexcept {
   const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
-  return request.layout == nullptr && request.call.count <= bytes_max &&
-         request.call.count * element_bytes(request.call) * blocks <= bytes_max && place_to_repeat(request) != nullptr;
+  const size_t bytes = request.call.count * element_bytes(request.call) * blocks;
+  if (request.layout != nullptr || request.call.count > room || bytes > room || !idle()) return false;
+  room -= bytes;
+  return place_to_repeat(request) != nullptr;
 }
 
 Operation* Communicator::begin_now(const Request& request, Code& code) noexcept {
@@ -86,13 +87,8 @@ Operation* Communicator::begin_now(const Request& request, Code& code) noexcept 
   }
   if (by_shared_memory_ == nullptr) remember(repeat, request);
   Status status = progress(repeat.operation);
-  if (patience_.spin_ns > 0) {
-    if (status == Status::again) status = linger_at(repeat.operation);
-  } else {
-    CoreDemand& demand = CallingThread::current().core_demand;
-    for (int i = 0; i < yields_of_begun && status == Status::again && demand.yield_for_a_moment(); ++i)
-      status = progress(repeat.operation);
-  }
+  if (patience_.spin_ns == 0) status = look_after_turns(status, [&] { return progress(repeat.operation); });
+  else if (status == Status::again) status = linger_at(repeat.operation);
   return status == Status::done ? nullptr : &repeat.operation;
 }
 

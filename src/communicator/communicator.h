@@ -104,14 +104,14 @@ class Communicator {
   // Runs one call on the calling thread until it is done. success, or the code of failure().
   Code run(const Request& request) noexcept;
 
-  // Whether a call of a stream is so small that it may as well begin on the calling thread, which returns at once all the same.
-  bool may_begin_now(const Request& request) noexcept;
-  // Begins it, where idle() and the communicator has not failed, and waits for a few microseconds. Null: it is over, and came to
+  // Whether a call of a stream has nothing before it, and is so small that it may as well begin on the calling thread, which returns at
+  // once all the same. Its bytes are taken from `room`, which is bytes_begun_now_max at first.
+  bool may_begin_now(const Request& request, size_t& room) noexcept;
+  static constexpr size_t bytes_begun_now_max = 64 * 1024;  // copied in about the time in which another thread is woken
+  // Begins it, where the communicator has not failed, and waits for a few microseconds. Null: it is over, and came to
   // `code`. Else it goes on in end(), by any thread, with the next ticket.
   Operation* begin_now(const Request& request, Code& code) noexcept;
   Code end(Operation& operation) noexcept { return wait_for(operation, timeout_ns_); }
-  // Where ranks share cores, a call that has just begun gives its core to others so often, then goes on in another thread.
-  static constexpr int yields_of_begun = 4;
 
   // What a call is known by among those made lately: of a send or a receive, the root says with whom, and which it is.
   // What is no rank has a root that none has.

@@ -36,36 +36,30 @@ struct GroupJob {
     for (const auto& [communicator, ticket] : turns) communicator->device_side()->hold(stream.device, ticket);
   }
 
-  // Of a job that has no turns yet, on the calling thread: whether it was over at once, as small calls often are. It is then spared
-  // the way to the stream's thread and back. Else run() goes on with it.
+  // Of a job that has no turns yet. What is wrong with its calls, run() tells.
   bool ran_at_once() {
-    if (stream.is_none() || stream.is_device() || !stream.host->idle()) return false;
-    const std::optional<Outcome> outcome = outcome_of<std::optional<Outcome>>([this]() -> std::optional<Outcome> {
-      CallSet& made = begin();
-      return made.may_run_at_once() ? made.try_run() : std::nullopt;
-    });
-    if (outcome) stream.host->note(*outcome);
-    return outcome.has_value();
+    if (stream.is_none() || stream.is_device()) return false;
+    try {
+      set.emplace(calls);
+    } catch (const std::exception&) {
+      return false;
+    }
+    return set->ran_at_once(stream);
   }
 
   Outcome run() {
     for (const auto& [communicator, ticket] : turns) communicator->await_turn(ticket);
-    Outcome outcome = outcome_of<Outcome>([this] { return begin().run(); });
+    Outcome outcome;
+    try {
+      if (!set) set.emplace(std::move(calls));
+      outcome = set->run();
+    } catch (const Error& error) {
+      outcome = {error.code(), error.what()};
+    } catch (const std::exception& error) {
+      outcome = {Code::internal_error, error.what()};
+    }
     for (const auto& [communicator, ticket] : turns) communicator->end_turn();
     return outcome;
-  }
-
- private:
-  CallSet& begin() { return set ? *set : set.emplace(std::move(calls)); }
-  template <class Result, class Run>
-  static Result outcome_of(Run run) {
-    try {
-      return run();
-    } catch (const Error& error) {
-      return Outcome{error.code(), error.what()};
-    } catch (const std::exception& error) {
-      return Outcome{Code::internal_error, error.what()};
-    }
   }
 };
 
@@ -214,8 +208,8 @@ void begin_now(Communicator& communicator, const Request& request, Stream& strea
 }  // namespace
 
 void enqueue(GroupCall call) {
-  if (!call.stream.is_device() && call.communicator->idle() && call.stream.host->idle() &&
-      call.communicator->may_begin_now(call.request))
+  size_t room = Communicator::bytes_begun_now_max;
+  if (!call.stream.is_device() && call.stream.host->idle() && call.communicator->may_begin_now(call.request, room))
     return begin_now(*call.communicator, call.request, *call.stream.host);
   auto job = std::make_shared<GroupJob>();
   job->stream = call.stream;

@@ -20,17 +20,19 @@ namespace {
 struct Launcher {
   std::string_view name;
   std::string_view rank, size, local_rank;
+  std::string_view local_size;  // "": none
   std::string_view job;         // a variable that tells jobs apart; "" none: the parent process does
   std::string_view step;        // a variable that tells apart what one job starts at once; "" none
 };
 
 // Tried in order; the first whose rank variable is set.
 constexpr std::array launchers = std::to_array<Launcher>({
-    {"RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", ""},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE",
-     ""},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "", ""},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+    {"RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", ""},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", ""},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", ""},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "SLURM_JOB_ID",
+     "SLURM_STEP_ID"},
 });
 
 int number(std::string_view variable, int64_t low, int64_t high) {
@@ -69,8 +71,8 @@ LaunchedRank ranks_of(const Launcher& row) {
 
 // Whether the launcher says that all ranks are on this host: only then may the address be a guess.
 bool on_one_host(const Launcher& row, int size) {
-  if (row.name == "Open MPI") return environment_integer("OMPI_COMM_WORLD_LOCAL_SIZE").value_or(0) == size;
-  if (row.name == "PMI") return environment_integer("MPI_LOCALNRANKS").value_or(size) == size;
+  if (row.name == "Open MPI") return environment_integer(row.local_size).value_or(0) == size;
+  if (row.name == "PMI") return environment_integer(row.local_size).value_or(size) == size;
   if (row.name == "Slurm") return environment_integer("SLURM_NNODES").value_or(0) == 1;
   return false;
 }
@@ -103,8 +105,9 @@ LaunchedRank launched_rank() {
 
 int launched_on_this_host() {
   constexpr int ranks_max = 1 << 20;
-  for (const char* const variable : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
-    const std::string text = environment_text(variable).value_or("");
+  for (const Launcher& row : launchers) {
+    if (row.local_size.empty()) continue;
+    const std::string text = environment_text(row.local_size).value_or("");
     int ranks = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
     if (error == std::errc() && end == text.data() + text.size() && ranks > 0 && ranks <= ranks_max) return ranks;

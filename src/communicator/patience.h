@@ -49,14 +49,14 @@ class CoreDemand {
     if (away_ns_ >= away_max_ns) wanted_until_ns_ = now_ns + remembered_ns;  // and then one slice renews it
   }
 
-  // Gives the core away for a moment, where that is one. False: others want it.
-  bool yield_for_a_moment() noexcept {
+  // Gives the core away, unless others are known to want it. Whether it came back at once.
+  bool yield() noexcept {
     const TimeNs before = tutti::now_ns();
     if (is_wanted(before)) return false;
     ::sched_yield();
     const TimeNs after = tutti::now_ns();
     came_back(after - before, after);
-    return true;
+    return after - before < slice_ns;
   }
 
  private:

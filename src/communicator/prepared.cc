@@ -1,7 +1,6 @@
 // Starting prepared calls: in the turns of their communicators, as a group is.
 #include "communicator/prepared.h"
 
-#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -31,12 +30,10 @@ Outcome Prepared::start(const CallStream& stream) {
     throw;
   }
   const bool elsewhere = runs_elsewhere(stream);
-  if (elsewhere && !stream.is_device() && stream.host->idle() && calls_.may_run_at_once())
-    if (const std::optional<Outcome> outcome = calls_.try_run()) {
-      stream.host->note(*outcome);
-      running_.store(false, std::memory_order_release);
-      return {};
-    }
+  if (calls_.ran_at_once(stream)) {
+    running_.store(false, std::memory_order_release);
+    return {};
+  }
   std::vector<Turn> turns;
   for (Communicator* member : calls_.members()) {
     if (!elsewhere && member->idle()) continue;

@@ -23,6 +23,20 @@ inline int sleep_ms(TimeNs waited_ns, TimeNs left_ns) noexcept {
   return int(std::min(std::clamp<TimeNs>(waited_ns, ns_per_ms, 100 * ns_per_ms), left_ns) / ns_per_ms) + 1;
 }
 
+// Where ranks share cores: gives the core to others a few times, while it comes back at once, and looks (Status()) after each. For
+// who must not wait long.
+template <class Look>
+Status look_after_turns(Status status, Look look) noexcept {
+  constexpr int turns_max = 4;
+  CoreDemand& demand = CallingThread::current().core_demand;
+  bool at_once = true;
+  for (int turn = 0; turn < turns_max && at_once && status == Status::again; ++turn) {
+    at_once = demand.yield();
+    status = look();
+  }
+  return status;
+}
+
 // Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
 // again after each sleep) has passed since the wait began. Between looks it spins, yields or sleeps as the first member's
 // policy says, anew whenever `position` (uint64_t()) says that something moved: one stall of a long operation is as short

@@ -254,6 +254,26 @@ TEST_P(Operations, CallsOnStreamsAndOnNoneKeepTheirOrder) {
     });
 }
 
+// A message to the rank itself needs nobody, but has its place in the order, too.
+TEST_P(Operations, AMessageToTheRankItselfOnAnotherStreamComesAfterWhatStandsBeforeIt) {
+  std::atomic<bool> sent{false};
+  test::run_threads(2, options(), [&](int rank, tuttiComm_t comm) {
+    std::array<tuttiStream_t, 2> streams{};
+    for (tuttiStream_t& stream : streams) ASSERT_OK(tuttiStreamCreate(&stream));
+    std::vector<int> sum(100'000, rank + 1), copy(sum.size());
+    while (rank == 1 && !sent.load()) std::this_thread::yield();
+    ASSERT_OK(tuttiAllReduce(sum.data(), sum.data(), sum.size(), tuttiInt32, tuttiSum, comm, streams[0]));
+    ASSERT_OK(tuttiGroupStart());
+    ASSERT_OK(tuttiSend(sum.data(), sum.size(), tuttiInt32, rank, comm, streams[1]));
+    ASSERT_OK(tuttiRecv(copy.data(), copy.size(), tuttiInt32, rank, comm, streams[1]));
+    ASSERT_OK(tuttiGroupEnd());
+    sent.store(true);
+    for (const tuttiStream_t stream : streams) ASSERT_OK(tuttiStreamSynchronize(stream));
+    EXPECT_EQ(copy, std::vector<int>(copy.size(), 3));
+    for (const tuttiStream_t stream : streams) ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
 // Also where the call has run on the calling thread: an asynchronous call's error is told by its stream.
 TEST_P(Operations, AMismatchOfSmallCallsIsToldByTheStream) {
   test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
