@@ -82,7 +82,8 @@ struct Wish {
   int rank = -1;
   Bytes bytes;
 };
-// What the one that makes it knows: who lives, and at most two of their wishes, enough to see that there are several.
+// What the one that makes it knows: who lives, and at most two of their wishes, enough to see that there are several: those
+// whose bytes come first in order, whoever voted first.
 struct Ballot {
   std::vector<int> members;
   std::vector<Wish> wishes;

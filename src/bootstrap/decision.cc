@@ -2,6 +2,7 @@
 #include "bootstrap/decision.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -12,9 +13,12 @@ namespace {
 
 constexpr size_t wishes_max = 2;
 
+// Kept are the same ones in whatever order they come.
 void add_wish(std::vector<Wish>& wishes, const Wish& wish) {
+  const auto before = [](const Wish& a, const Wish& b) { return std::tie(a.bytes, a.rank) < std::tie(b.bytes, b.rank); };
   const bool known = std::ranges::any_of(wishes, [&](const Wish& one) { return one.rank == wish.rank; });
-  if (!known && wishes.size() < wishes_max) wishes.push_back(wish);
+  if (!known) wishes.insert(std::ranges::upper_bound(wishes, wish, before), wish);
+  if (wishes.size() > wishes_max) wishes.pop_back();
 }
 
 }  // namespace

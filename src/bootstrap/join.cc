@@ -48,10 +48,7 @@ class Joiner {
   }
 
   std::unique_ptr<Control> join() {
-    auto control = std::make_unique<Control>(me_.rank, me_.size, Secret{secret_.key, me_.identity, secret_.version},
-                                             options_, log_);
-    me_.addresses = reachable_addresses(options_.interface_names, control->port(), rank_address_max, system_);
-    control->know(me_.rank, encode(me_));
+    std::unique_ptr<Control> control = prepare();
     FramedSocket meeting = meet();
     for (const Member& neighbour : neighbours_) control->know(neighbour.rank, encode(neighbour));
     control->adopt_meeting(std::move(meeting));
@@ -67,6 +64,17 @@ class Joiner {
   }
 
  private:
+  // Others may be told why, so it names this rank.
+  std::unique_ptr<Control> prepare() try {
+    auto control = std::make_unique<Control>(me_.rank, me_.size, Secret{secret_.key, me_.identity, secret_.version},
+                                             options_, log_);
+    me_.addresses = reachable_addresses(options_.interface_names, control->port(), rank_address_max, system_);
+    control->know(me_.rank, encode(me_));
+    return control;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{} cannot join: {}", me_.describe(), error.what()));
+  }
+
   // Reports to the meeting place and waits until all have.
   FramedSocket meet() {
     for (;;) {
@@ -142,7 +150,7 @@ class Joiner {
         throw Error(Code::remote_error,
                     "the meeting place has closed, or its process has ended: " + result.detail);
       case DialResult::Kind::system:
-        throw descriptor_error("cannot make a socket to join", result.error_number);
+        throw descriptor_error(me_.describe() + " cannot make a socket to join", result.error_number);
       case DialResult::Kind::stopped: throw Error(Code::remote_error, why);
       default:
         throw Error(Code::timeout, fmt::format("rank {} found no meeting place {}: {}", me_.rank,

@@ -133,10 +133,11 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
     make_planner(options, host);
     bootstrap_->barrier();
   } catch (const Error& error) {
+    if (failure() != nullptr) throw;
     // The others wait for this rank: tell them why it does not come.
-    bootstrap_->fail({error.code(), rank_, fmt::format("{} could not join: {}", bootstrap_->describe(rank_),
-                                                       error.what())});
-    throw;
+    const std::string sentence = fmt::format("{} could not join: {}", bootstrap_->describe(rank_), error.what());
+    bootstrap_->fail({error.code(), rank_, sentence});
+    throw Error(error.code(), sentence);
   }
 }
 

@@ -247,6 +247,7 @@ std::unique_ptr<Communicator> Communicator::shrink_to_living(const CommunicatorO
     agreed = agree_on_living(std::move(problem), deadline, [&](const Ballot& ballot) -> std::optional<JobId> {
       if (ballot.members != members) return new_place(ballot);
       if (ballot.wishes.empty()) return std::nullopt;
+      // Verdicts begin with their code, and what one rank cannot do comes before that others waited for it in vain.
       const Verdict first = verdict_from(ballot.wishes[0].bytes);
       throw Error(first.code, first.sentence);
     });
@@ -279,8 +280,9 @@ std::unique_ptr<Communicator> Communicator::replace(const JobId* id, const Commu
     if (ballot.wishes.empty())
       throw Error(Code::invalid_usage, "no rank gives the id by which those who replace others join");
     if (ballot.wishes.size() > 1)
-      throw Error(Code::invalid_usage, fmt::format("ranks {} and {} both give an id", ballot.wishes[0].rank,
-                                                   ballot.wishes[1].rank));
+      throw Error(Code::invalid_usage, fmt::format("ranks {} and {} both give an id",
+                                                   std::min(ballot.wishes[0].rank, ballot.wishes[1].rank),
+                                                   std::max(ballot.wishes[0].rank, ballot.wishes[1].rank)));
     if (ballot.members.size() == size_t(size_))
       throw Error(Code::invalid_usage, fmt::format("nobody is to be replaced: all {} ranks live", size_));
     return decode(std::span<const char, 128>(reinterpret_cast<const char*>(ballot.wishes[0].bytes.data()), 128));

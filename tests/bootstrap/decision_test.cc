@@ -77,6 +77,27 @@ TEST(Decision, ThatSeveralWishIsSeen) {
   EXPECT_TRUE(decider.have_voted(std::vector{0, 1, 2, 3}));
 }
 
+// So that what comes of them does not depend on who was quick.
+TEST(Decision, WhichWishesAreKeptDependsOnThemAlone) {
+  const int size = 5;
+  std::vector<int> order{1, 2, 3, 4};
+  do {
+    Decision decider(0, size, false);
+    decider.turn_to(0);
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i == order.size() / 2) decider.ask(Bytes{std::byte{9}});
+      Decision voter(order[i], size, false);
+      voter.ask(Bytes{std::byte(order[i] == 3 ? 2 : 8), std::byte(order[i])});
+      voter.turn_to(0);
+      decider.hear(sent(voter, size));
+    }
+    const std::vector<Wish>& wishes = decider.votes().wishes;
+    ASSERT_EQ(wishes.size(), 2u);
+    EXPECT_EQ(wishes[0].rank, 3);
+    EXPECT_EQ(wishes[1].rank, 1);
+  } while (std::ranges::next_permutation(order).found);
+}
+
 TEST(Decision, NonsenseIsNoVote) {
   Decision voter(5, 6, false);
   voter.ask({});

@@ -227,7 +227,7 @@ TEST(Recovery, WhereOneCannotJoinAllAreToldAndMayShrinkAgain) {
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, rank == 3 ? &none : &limit), 0);
     tuttiComm_t all = nullptr;
     const tuttiResult_t result = tuttiCommShrink(twin, nullptr, 0, &all, &config, TUTTI_SHRINK_AGREE);
-    EXPECT_TRUE(result == tuttiSystemError || result == tuttiTimeout) << result;
+    EXPECT_EQ(result, tuttiSystemError);  // the reason, not that others waited in vain
     EXPECT_EQ(all, nullptr);
     std::strncpy(board->seen[size_t(rank)].sentence, tuttiGetLastError(nullptr), sizeof Board::Seen::sentence - 1);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -241,7 +241,8 @@ TEST(Recovery, WhereOneCannotJoinAllAreToldAndMayShrinkAgain) {
   });
   processes.expect_success();
   for (int rank = 0; rank < n; ++rank) {
-    EXPECT_NE(std::string(board->seen[size_t(rank)].sentence).find("rank 3 "), std::string::npos);
+    EXPECT_NE(std::string(board->seen[size_t(rank)].sentence).find("rank 3 "), std::string::npos)
+        << "rank " << rank << ": " << board->seen[size_t(rank)].sentence;
     EXPECT_STREQ(board->seen[size_t(rank)].sentence, board->seen[0].sentence) << "rank " << rank;
   }
 }

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #if defined(__x86_64__)
@@ -42,13 +43,25 @@ TEST(Cold, WhereLoadsCannotBeToldNothingIsMeasuredAgain) {
 }
 
 #if defined(__x86_64__)
-int count_cold(const std::vector<char>& memory, bool surely, void (*prepare)(const std::vector<char>&)) {
-  int cold = 0;
+using Prepare = void(const std::vector<char>&);
+
+int count_right(const std::vector<char>& memory, bool surely, Prepare& prepare, bool is_cold) {
+  int right = 0;
   for (int i = 0; i < looks; ++i) {
     prepare(memory);
-    cold += in_no_cache(memory.data(), memory.size(), surely);
+    right += in_no_cache(memory.data(), memory.size(), surely) == is_cold;
   }
-  return cold;
+  return right;
+}
+
+// Single looks may err: a core can be taken away between two loads, or a cache's lines by a neighbour. So may a series of
+// them: once a neighbour lets memory be fast again, until that is measured anew.
+void expect_most_are_right(const std::vector<char>& memory, bool surely, Prepare& prepare, bool is_cold) {
+  std::vector<int> right;
+  while (right.size() < 5 && (right.empty() || right.back() <= looks * 3 / 4))
+    right.push_back(count_right(memory, surely, prepare, is_cold));
+  EXPECT_GT(right.back(), looks * 3 / 4) << memory.size() << " bytes, " << (is_cold ? "cold" : "in a cache")
+                                         << ", surely " << surely << ", the series " << fmt::format("{}", fmt::join(right, ", "));
 }
 
 void take_out_of_caches(const std::vector<char>& memory) {
@@ -60,15 +73,14 @@ void read_all(const std::vector<char>& memory) {
   for (size_t at = 0; at < memory.size(); at += 64) *static_cast<const volatile char*>(&memory[at]);
 }
 
-// Single looks may err: a core can be taken away between two loads, or a cache's lines by a neighbour.
 TEST(Cold, MostLooksTellMemoryInACacheFromSuchThatIsInNone) {
   if (!can_tell_cold()) GTEST_SKIP() << "loads from memory take as long as others by this machine's time-stamp counter";
   for (uint32_t i = 0; i < 4 * TicksOfMemory::measured_every; ++i) can_tell_cold();  // measured more than once
   for (const size_t bytes : {cold_bytes_min, cold_bytes_min + 1, size_t{65536} + 77, size_t{1} << 18}) {
     const std::vector<char> memory(bytes, 1);
     for (const bool surely : {false, true}) {
-      EXPECT_LT(count_cold(memory, surely, read_all), looks / 4) << bytes;
-      EXPECT_GT(count_cold(memory, surely, take_out_of_caches), looks * 3 / 4) << bytes;
+      expect_most_are_right(memory, surely, read_all, false);
+      expect_most_are_right(memory, surely, take_out_of_caches, true);
     }
   }
 }
@@ -78,12 +90,16 @@ TEST(Cold, AreasNextToEachOtherThatAreInNoCacheAreAllToldSo) {
   if (!can_tell_cold()) GTEST_SKIP() << "loads from memory take as long as others by this machine's time-stamp counter";
   constexpr size_t area = 65536, areas = 16;
   const std::vector<char> memory(area * areas, 1);
-  int cold = 0;
-  for (int i = 0; i < looks / 10; ++i) {
-    take_out_of_caches(memory);
-    for (size_t k = 0; k < areas; ++k) cold += in_no_cache(&memory[k * area], area, k % 2 == 0);
+  constexpr int enough = looks / 10 * int(areas) * 3 / 4;
+  std::vector<int> cold;
+  while (cold.size() < 5 && (cold.empty() || cold.back() <= enough)) {
+    cold.push_back(0);
+    for (int i = 0; i < looks / 10; ++i) {
+      take_out_of_caches(memory);
+      for (size_t k = 0; k < areas; ++k) cold.back() += in_no_cache(&memory[k * area], area, k % 2 == 0);
+    }
   }
-  EXPECT_GT(cold, looks / 10 * int(areas) * 3 / 4);
+  EXPECT_GT(cold.back(), enough) << fmt::format("{}", fmt::join(cold, ", "));
 }
 #else
 TEST(Cold, IsToldOfNoMemoryWhereNoClockIsKnown) {
