@@ -145,6 +145,11 @@ void copy_large(void* output, const void* input, size_t bytes) noexcept {
   copy_by(way, output, input, bytes);
 }
 
+void copy_passing(void* output, const void* input, size_t bytes) noexcept {
+  static const CopyWay way = own_way() == CopyWay::string ? CopyWay::vectors : own_way();
+  copy_by(bytes < copy_way_bytes_min ? CopyWay::library : way, output, input, bytes);
+}
+
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {
   if (output == input || bytes == 0) return;
   if (store == Store::streaming && bytes >= streaming_bytes_min)

@@ -37,6 +37,12 @@ inline void copy_memory(void* output, const void* input, size_t bytes) noexcept 
   else copy_large(output, input, bytes);
 }
 
+// The same for messages of a larger output than a core's own caches hold, which another core goes on writing elsewhere. Nearer
+// cores of Zen 5 that do this by string instructions on both ends are at times, for seconds, slowed down by each other: a
+// broadcast of 2 to 8 MiB takes 2 to 3 times as long, because its root's writes do. A receiver that reads by vectors takes up
+// to a tenth longer than the best, and is never slow.
+void copy_passing(void* output, const void* input, size_t bytes) noexcept;
+
 // The same with a choice of store; no overlap unless output == input (then nothing is done).
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;
 

@@ -145,6 +145,7 @@ class ShmTransport final : public Transport {
   size_t message_bytes_max() const noexcept override { return message_bytes_max_; }
   size_t spread_bytes_max() const noexcept override { return spread_bytes_max_; }
   void set_spread_bytes_max(size_t bytes) { spread_bytes_max_ = bytes; }
+  void set_own_cache_bytes(size_t bytes) { own_cache_bytes_ = bytes; }  // before peers are added
   void progress() noexcept override {}
   void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
     memory.push_back({inbox_.data(), inbox_.bytes()});
@@ -203,6 +204,7 @@ class ShmTransport final : public Transport {
     link.bulk_lap_bytes = layout.lap_bytes;
     link.lap_messages_min = layout.members > 2 ? lap_messages_of_many : lap_messages_of_pair;
     link.traded_places = layout.traded_places;
+    link.own_cache_bytes = own_cache_bytes_;
     link.locked = locked_;
     for (size_t channel = 0; channel < layout.channels; ++channel) {
       link.out = layout.fifo(mapped.part.at(0), channel);
@@ -238,7 +240,7 @@ class ShmTransport final : public Transport {
 
  private:
   int size_;
-  size_t message_bytes_max_, spread_bytes_max_ = ~size_t{0};
+  size_t message_bytes_max_, spread_bytes_max_ = ~size_t{0}, own_cache_bytes_ = 0;
   Doorbell* doorbell_;
   std::unique_ptr<Doorbell> own_doorbell_;
   bool locked_;
@@ -390,6 +392,7 @@ class Builder {
     transport_ = std::make_unique<ShmTransport>(bootstrap_.size(), layout_.channels, layout_.slot_bytes, doorbell,
                                                 std::move(own_doorbell_), std::move(mapping), locked_, std::move(proof_));
     transport_->set_spread_bytes_max(layout_.spread_bytes);
+    transport_->set_own_cache_bytes(options_.own_cache_bytes);
     if (layout_.outbox_bytes > 0) transport_->make_outboxes(layout_, group_.size());
     const std::array<int, 3> gift = {inbox.get(), doorbell->fd(), transport_->mailbox_fd()};
     const auto check = [this] {

@@ -76,6 +76,7 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
       trade_(link.out_bulk + link.bulk_bytes, link.in_bulk + link.bulk_bytes, link.message_bytes_max, link.traded_places),
       writes_(link.bulk_bytes),
+      reads_(link.own_cache_bytes),
       peer_outbox_(link.peer_outbox),
       outbox_(link.outbox),
       peer_(link.peer),
@@ -296,7 +297,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   if (see_where_it_lies(line)) {
     if (peek(line, data) != Status::done) return Status::failed;
   } else {
-    copy_memory(data + bytes_done, in_bulk(line) + bytes_done, bytes - bytes_done);  // some, where it came in parts
+    reads_.read(data + bytes_done, in_bulk(line) + bytes_done, bytes - bytes_done);  // some, where it came in parts
   }
   const Status released = release();
   if (released == Status::done) bytes_done = bytes;
@@ -337,7 +338,7 @@ bool ShmEndpoint::says_part(const ShmLine& line, size_t bytes, uint64_t signatur
     const ShmPart part = part_of(line);
     const size_t until = std::min<size_t>(part.until, bytes);
     if (until > bytes_done) {
-      copy_memory(data + bytes_done, bulk_at(part.at) + bytes_done, until - bytes_done);
+      reads_.read(data + bytes_done, bulk_at(part.at) + bytes_done, until - bytes_done);
       bytes_done = until;
     }
     ++received_;

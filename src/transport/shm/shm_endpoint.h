@@ -21,6 +21,7 @@
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
 #include "transport/shm/shm_peek.h"
+#include "transport/shm/shm_reads.h"
 #include "transport/shm/shm_trade.h"
 #include "transport/shm/shm_writes.h"
 #include "transport/transport.h"
@@ -100,6 +101,7 @@ struct ShmLink {
   size_t bulk_bytes = 3 * 4096;     // three of the largest messages at least, so that two can be under way
   size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do,
   size_t lap_messages_min = 4;      // yet room for so many messages
+  size_t own_cache_bytes = 1 << 20; // of the largest cache that a core has to itself
   uint32_t traded_places = 0;       // of message_bytes_max each, behind the bulk area of either direction
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
   int peer = -1;
@@ -229,6 +231,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmBulk bulk_;
   ShmTrade trade_;
   ShmWrites writes_;
+  ShmReads reads_;
   size_t reserved_ = ShmBulk::npos;      // where in bulk, or beyond it a place that changes hands
   uint32_t parted_ = 0;                  // the last line of the last message that was sent in parts,
   uint32_t parted_lines_ = 1;            // how many it has, how many messages of that call before it were, too,
