@@ -198,7 +198,11 @@ class Engine::Run {
       const Status sent = send_to_all(fold, source, bytes);
       if (sent == Status::failed) return sent;
       std::byte* const target = write_at(fold.dst);
-      if (!channel_.stored && count > 0) copy_bytes(target, source, bytes, past_caches(target, bytes));
+      if (!channel_.stored && count > 0 && source != target) {
+        const Store how = past_caches(target, bytes);
+        if (how == Store::cached) copy_own(target, source, bytes);
+        else copy_bytes(target, source, bytes, how);
+      }
       channel_.stored = true;
       return sent;
     }
@@ -401,12 +405,13 @@ class Engine::Run {
     std::byte* slot = first_slot(fold, count * work_.element_bytes);
     const Store how = first_slot_store(fold, count * work_.element_bytes);
     const size_t block = put_block_bytes / work_.element_bytes;
-    const bool copied = here == Store::streaming && fold.operands() == 1 && divisor(fold) == 0;
+    const bool copies = fold.operands() == 1 && divisor(fold) == 0, copied = here == Store::streaming && copies;
     const bool made_in_slot = here == Store::streaming && how == Store::cached && !copied;
     for (size_t left = count; left > 0;) {
       const size_t part = std::min(block, left), bytes = part * work_.element_bytes;
       std::byte* const made = here == Store::cached ? result : made_in_slot ? slot : stage;
-      if (!copied) fold_all(fold, inputs, made, part, Store::cached);
+      if (copies && !copied) copy_own(made, inputs[0], bytes);
+      else if (!copied) fold_all(fold, inputs, made, part, Store::cached);
       const void* const from = copied ? inputs[0] : made;
       // In this order: what comes from memory does so faster beside stores past the caches than beside stores to near lines.
       if (here == Store::streaming) stream_bytes_on(result, from, bytes);

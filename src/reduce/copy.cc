@@ -88,6 +88,8 @@ namespace {
 
 // A string instruction beyond the second-level cache would be slower than what the library does there.
 constexpr size_t string_bytes_max = 512 * 1024;
+// An input and an output that a first-level cache holds, as a rule.
+constexpr size_t near_bytes_max = 16 * 1024;
 
 CopyWay own_way() noexcept {
 #if defined(__x86_64__) && !defined(TUTTI_FEW_TARGETS)  // sanitizers look into the library's
@@ -145,9 +147,14 @@ void copy_large(void* output, const void* input, size_t bytes) noexcept {
   copy_by(way, output, input, bytes);
 }
 
-void copy_passing(void* output, const void* input, size_t bytes) noexcept {
-  static const CopyWay way = own_way() == CopyWay::string ? CopyWay::vectors : own_way();
-  copy_by(bytes < copy_way_bytes_min ? CopyWay::library : way, output, input, bytes);
+void copy_large_own(void* output, const void* input, size_t bytes) noexcept {
+  if (bytes > near_bytes_max) copy_large(output, input, bytes);
+  else copy_large_passing(output, input, bytes);
+}
+
+void copy_large_passing(void* output, const void* input, size_t bytes) noexcept {
+  static const CopyWay own = own_way(), way = own == CopyWay::string ? CopyWay::vectors : own;
+  copy_by(way, output, input, bytes);
 }
 
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {

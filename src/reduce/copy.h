@@ -28,8 +28,11 @@ inline constexpr size_t copy_way_bytes_min = 4096;
 
 // A copy of copy_way_bytes_min bytes or more. No overlap.
 void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcept;
-// By this processor's way.
+// By this processor's way,
 void copy_large(void* output, const void* input, size_t bytes) noexcept;
+// by that for its own buffers, and for what passes through its caches: see below.
+void copy_large_own(void* output, const void* input, size_t bytes) noexcept;
+void copy_large_passing(void* output, const void* input, size_t bytes) noexcept;
 
 // memcpy, where it is not known to be slower than need be.
 inline void copy_memory(void* output, const void* input, size_t bytes) noexcept {
@@ -37,11 +40,21 @@ inline void copy_memory(void* output, const void* input, size_t bytes) noexcept 
   else copy_large(output, input, bytes);
 }
 
+// The same between buffers that this core alone uses. Zen 5 copies 270 GB/s by vectors where both lie in its first-level cache,
+// 150 by string instructions; in the second-level cache these are faster.
+inline void copy_own(void* output, const void* input, size_t bytes) noexcept {
+  if (bytes < copy_way_bytes_min) std::memcpy(output, input, bytes);
+  else copy_large_own(output, input, bytes);
+}
+
 // The same for messages of a larger output than a core's own caches hold, which another core goes on writing elsewhere. Nearer
 // cores of Zen 5 that do this by string instructions on both ends are at times, for seconds, slowed down by each other: a
 // broadcast of 2 to 8 MiB takes 2 to 3 times as long, because its root's writes do. A receiver that reads by vectors takes up
 // to a tenth longer than the best, and is never slow.
-void copy_passing(void* output, const void* input, size_t bytes) noexcept;
+inline void copy_passing(void* output, const void* input, size_t bytes) noexcept {
+  if (bytes < copy_way_bytes_min) std::memcpy(output, input, bytes);
+  else copy_large_passing(output, input, bytes);
+}
 
 // The same with a choice of store; no overlap unless output == input (then nothing is done).
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept;

@@ -66,6 +66,25 @@ TEST(Copy, EveryWayCopiesExactlyTheBytesAtAnyAlignment) {
   });
 }
 
+TEST(Copy, WhateverItIsForItCopiesExactlyTheBytes) {
+  const std::vector<uint8_t> source = [] {
+    std::vector<uint8_t> bytes(70000);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(i * 31 >> 3);
+    return bytes;
+  }();
+  on_every_target([&] {
+    for (const auto copy : {copy_memory, copy_own, copy_passing})
+      for (const size_t bytes : {0, 1, 4095, 4096, 4097, 16383, 16384, 16385, 65537})
+        for (const size_t shift : {0, 1, 63}) {
+          GuardedBytes output(bytes, shift);
+          const uint8_t* input = source.data() + shift / 3;
+          copy(output.data(), input, bytes);
+          ASSERT_TRUE(std::equal(input, input + bytes, output.data())) << bytes << " bytes";
+          ASSERT_TRUE(output.guards_intact());
+        }
+  });
+}
+
 TEST(Copy, LargeOnesAreWholeByEveryWay) {
   for (const size_t bytes : {(1u << 19) - 1, 1u << 19, (1u << 19) + 1, (3u << 20) + 7}) {
     std::vector<uint8_t> source(bytes + 1);
