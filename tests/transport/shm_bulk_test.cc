@@ -97,6 +97,34 @@ TEST(ShmBulk, BehindAMessageAGapIsLeftIfThereIsRoom) {
   }
 }
 
+// As where a sender and a receiver share a core: it sends as much as it can, then some is read.
+TEST(ShmBulk, ThereIsRoomForAsManySmallMessagesWithTheirGapsAsMayBeUnderWay) {
+  constexpr size_t gap = 512, size = 64;
+  constexpr uint32_t under_way_max = 32;
+  std::mt19937 random(7);
+  ShmBulk bulk(1 << 20, 128 * 1024, under_way_max, 2);
+  uint32_t number = 0, read = 0;
+  for (int turn = 0; turn < 1000; ++turn) {
+    for (size_t at; (at = bulk.place(size, gap)) != ShmBulk::npos;) bulk.take(at, size, ++number, gap);
+    ASSERT_EQ(number - read, under_way_max) << "turn " << turn;
+    read += 1 + random() % under_way_max;
+    bulk.give_back(read, number);
+  }
+}
+
+TEST(ShmBulk, ACallCanMakeALapShorter) {
+  constexpr size_t size = 32 * 1024;
+  ShmBulk bulk(1 << 20, 256 * 1024, 32, 2);
+  std::set<size_t> used;
+  for (uint32_t number = 1; number < 100; ++number) {
+    const size_t at = bulk.place(size, 0, 128 * 1024);
+    used.insert(at);
+    bulk.take(at, size, number);
+    if (number > 1) bulk.give_back(number - 1, number);
+  }
+  EXPECT_EQ(used.size(), 4u);
+}
+
 // As where calls come one by one: what the receiver read lately is slow to overwrite.
 TEST(ShmBulk, ALapGoesOnThoughAllHasBeenRead) {
   constexpr size_t lap = 1 << 20;

@@ -37,8 +37,9 @@ constexpr size_t many_lines = 64, few_lines = 8, few_members_max = 16;
 
 // What a rank's FIFOs to all its peers use again and again together where ranks share cores.
 constexpr size_t crowded_lap_bytes = 512 * 1024;
-// Its outbox there.
-constexpr size_t crowded_outbox_lap_bytes = 128 * 1024;
+// Its outbox there: the more a rank writes before it hands its core over, the fewer hand-overs a message takes, and
+// what is larger soon fills the caches.
+constexpr ShmOutbox::Laps crowded_outbox_laps{256 * 1024, 128 * 1024};
 
 // Laps may take more slots than the options say: no more than so many.
 constexpr size_t slots_of_laps_max = 16;
@@ -71,7 +72,8 @@ static_assert(sizeof(Hello) == 256);
 // FIFOs of all channels and, from a page's start, their bulk areas, each with its places that change hands; last the owner's
 // outboxes, one for each channel.
 struct InboxLayout {
-  size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, outbox_lap_bytes, spread_bytes;
+  size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, spread_bytes;
+  ShmOutbox::Laps outbox_laps;
   uint32_t traded_places;
 
   size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
@@ -231,7 +233,7 @@ class ShmTransport final : public Transport {
     outboxes_.reserve(layout.channels);
     for (size_t channel = 0; channel < layout.channels; ++channel) {
       std::byte* const memory = inbox_.at(layout.outboxes_at(members) + channel * layout.outbox_bytes);
-      outboxes_.emplace_back(std::span(memory, layout.outbox_bytes), layout.outbox_lap_bytes, layout.slot_bytes, size_t(size_),
+      outboxes_.emplace_back(std::span(memory, layout.outbox_bytes), layout.outbox_laps, layout.slot_bytes, size_t(size_),
                              members);
     }
   }
@@ -320,8 +322,12 @@ class Builder {
   // From what all ranks said, so all find the same.
   void agree_on_layout() {
     size_t members_max = 0;
-    layout_ = {0, size_t(options_.channels), 0, size_t(options_.slots), options_.slot_bytes, 0, 0, 0, ~size_t{0},
-               shm_traded_places};
+    layout_ = {};
+    layout_.channels = size_t(options_.channels);
+    layout_.slots = size_t(options_.slots);
+    layout_.slot_bytes = options_.slot_bytes;
+    layout_.spread_bytes = ~size_t{0};
+    layout_.traded_places = shm_traded_places;
     const Hello& mine = hellos_[size_t(bootstrap_.rank())];
     for (int rank = 0; rank < bootstrap_.size(); ++rank) {
       const Hello& theirs = hellos_[size_t(rank)];
@@ -369,8 +375,9 @@ class Builder {
     layout_.slots = std::max(layout_.slots, std::min(needed, slots_of_laps_max));
     if (group_.size() == size_t(bootstrap_.size())) layout_.spread_bytes = shm_spread_bytes_max(group_.size(), caches);
     if (group_.size() < outbox_members_min) return;
-    layout_.outbox_lap_bytes = crowded ? crowded_outbox_lap_bytes : layout_.lap_bytes * (group_.size() - 1);
-    layout_.outbox_bytes = whole_pages(std::max(outbox_messages_min * layout_.slot_bytes, layout_.outbox_lap_bytes));
+    const size_t lap = layout_.lap_bytes * (group_.size() - 1);
+    layout_.outbox_laps = crowded ? crowded_outbox_laps : ShmOutbox::Laps{lap, lap};
+    layout_.outbox_bytes = whole_pages(std::max(outbox_messages_min * layout_.slot_bytes, layout_.outbox_laps.bytes));
   }
 
   void meet_peers(std::vector<unsigned char>& reached) {

@@ -18,19 +18,20 @@ class ShmBulk {
       : bytes_(bytes), lap_bytes_(lap_bytes), lap_messages_min_(lap_messages_min), under_way_(messages_max) {}
 
   // Where the next message of `bytes` bytes may lie, in one piece; npos where there is no room. While no message has more
-  // than a third of the ring, there is room for two at least.
+  // than a third of the ring, there is room for two at least. gap: as at take().
   //
-  // A lap ends after lap_bytes, or as many messages of this size as may be under way, yet not before lap_messages_min,
-  // unless the receiver is so far behind that there is no room at the start: memory that was used lately is in some
-  // cache. With lap_bytes of all bytes, a lap is the whole ring. Also where all messages have been read, the next lies
-  // behind the last one while the lap lasts: what a receiver read lately is slow to overwrite.
-  size_t place(size_t bytes) const noexcept {
-    const size_t size = rounded(bytes);
-    if (empty()) return end_ + size <= std::min(lap_bytes_, bytes_) ? end_ : 0;
+  // A lap ends after lap_bytes, which this call can make less, or as many messages of this size, with their gaps, as may be
+  // under way, yet not before lap_messages_min, unless the receiver is so far behind that there is no room at the start:
+  // memory that was used lately is in some cache. With lap_bytes of all bytes, a lap is the whole ring. Also where all
+  // messages have been read, the next lies behind the last one while the lap lasts: what a receiver read lately is slow to
+  // overwrite.
+  size_t place(size_t bytes, size_t gap = 0, size_t lap_bytes_max = npos) const noexcept {
+    const size_t size = rounded(bytes), lap_bytes = std::min(lap_bytes_, lap_bytes_max);
+    if (empty()) return end_ + size <= std::min(lap_bytes, bytes_) ? end_ : 0;
     if (last_ - first_ == under_way_.size()) return npos;
-    const size_t lap = lap_bytes_ >= bytes_
+    const size_t lap = lap_bytes >= bytes_
                            ? bytes_
-                           : std::max(std::min(lap_bytes_, under_way_.size() * size), lap_messages_min_ * size);
+                           : std::max(std::min(lap_bytes, under_way_.size() * (size + gap)), lap_messages_min_ * size);
     const Message &first = at(first_), &last = at(last_ - 1);
     if (last.begin < first.begin) return last.end + size <= first.begin ? last.end : npos;
     const bool room_at_start = size <= first.begin;

@@ -224,7 +224,7 @@ std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
   if (reserved_is_traded()) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
   while (reserved_ == ShmBulk::npos) {
     bulk_.give_back(consumed(), sent_);
-    reserved_ = bulk_.place(bytes);
+    reserved_ = bulk_.place(bytes, writes_.gap(bytes));
     if (reserved_ == ShmBulk::npos && !look_whether_consumed(bulk_.oldest())) return nullptr;
   }
   return out_bulk_ + reserved_;
@@ -244,7 +244,7 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
 }
 
 void ShmEndpoint::fetch_next_place(size_t bytes) noexcept {
-  const size_t at = bulk_.place(bytes);
+  const size_t at = bulk_.place(bytes, writes_.gap(bytes));
   if (at == ShmBulk::npos) return;
   for (size_t i = 0; i < bytes; i += sizeof(ShmLine)) fetch_to_write(out_bulk_ + at + i);
 }

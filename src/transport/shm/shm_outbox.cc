@@ -11,11 +11,12 @@ constexpr size_t lap_messages = 2;
 
 }  // namespace
 
-ShmOutbox::ShmOutbox(std::span<std::byte> memory, size_t lap_bytes, size_t message_bytes_max, size_t ranks, size_t members)
+ShmOutbox::ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t ranks, size_t members)
     : memory_(memory),
       message_bytes_max_(message_bytes_max),
       members_(members),
-      ring_(memory.size(), lap_bytes, messages_max, lap_messages),
+      large_lap_bytes_(laps.large_bytes),
+      ring_(memory.size(), laps.bytes, messages_max, lap_messages),
       writes_(memory.size()),
       endpoints_(ranks),
       messages_(messages_max),
@@ -29,10 +30,10 @@ Outbox::Place ShmOutbox::reserve(size_t bytes, std::span<const uint32_t> peers) 
     if (!endpoints_[peer]->has_line()) return wait_for(peer);
   }
   forget_read(false);
-  reserved_ = ring_.place(bytes);
+  reserved_ = place(bytes);
   if (reserved_ == ShmBulk::npos) {
     forget_read(true);
-    reserved_ = ring_.place(bytes);
+    reserved_ = place(bytes);
   }
   if (reserved_ != ShmBulk::npos) return {memory_.data() + reserved_, -1};
   return wait_for(receivers(read_ + 1)[message(read_ + 1).consumed_by].peer);

@@ -19,8 +19,15 @@ namespace tutti {
 // Data path.
 class ShmOutbox final : public Outbox {
  public:
-  // Of `ranks` ranks, of which `members` are of this host. `memory` outlives it. For lap_bytes see ShmBulk.
-  ShmOutbox(std::span<std::byte> memory, size_t lap_bytes, size_t message_bytes_max, size_t ranks, size_t members);
+  // What is used again and again: see ShmBulk.
+  struct Laps {
+    size_t bytes;
+    size_t large_bytes;  // no more than that, for messages of large_bytes_min or more
+  };
+  static constexpr size_t large_bytes_min = 32 * 1024;
+
+  // Of `ranks` ranks, of which `members` are of this host. `memory` outlives it.
+  ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t ranks, size_t members);
 
   // The endpoint outlives what is sent.
   void add(int peer, ShmEndpoint& endpoint) { endpoints_[size_t(peer)] = &endpoint; }
@@ -31,7 +38,7 @@ class ShmOutbox final : public Outbox {
   void commit(size_t bytes, uint64_t signature) noexcept override;
 
  private:
-  static constexpr uint32_t messages_max = 32;  // under way
+  static constexpr uint32_t messages_max = 64;  // under way
 
   // Who was sent a message, and its number there.
   struct Receiver {
@@ -47,9 +54,12 @@ class ShmOutbox final : public Outbox {
   Place wait_for(uint32_t peer) noexcept;
   bool is_read(uint32_t number, bool looks) noexcept;
   void forget_read(bool looks) noexcept;
+  size_t place(size_t bytes) const noexcept {
+    return ring_.place(bytes, writes_.gap(bytes), bytes < large_bytes_min ? ShmBulk::npos : large_lap_bytes_);
+  }
 
   std::span<std::byte> memory_;
-  size_t message_bytes_max_, members_;
+  size_t message_bytes_max_, members_, large_lap_bytes_;
   ShmBulk ring_;
   ShmWrites writes_;
   std::vector<ShmEndpoint*> endpoints_;  // of ranks of this host
