@@ -47,10 +47,10 @@ inline void copy_own(void* output, const void* input, size_t bytes) noexcept {
   else copy_large_own(output, input, bytes);
 }
 
-// The same for messages of a larger output than a core's own caches hold, which another core goes on writing elsewhere. Nearer
-// cores of Zen 5 that do this by string instructions on both ends are at times, for seconds, slowed down by each other: a
-// broadcast of 2 to 8 MiB takes 2 to 3 times as long, because its root's writes do. A receiver that reads by vectors takes up
-// to a tenth longer than the best, and is never slow.
+// The same for a message that another core has just written and belongs to an output which this core's own caches do not hold.
+// Where both cores of a Zen 5 use string instructions for that and are near each other, the writer is slowed down at times, for
+// seconds: a broadcast of 2 to 8 MiB takes 2 to 3 times as long. Where the reader uses vectors it never was, and reading takes
+// up to a tenth longer than at best.
 inline void copy_passing(void* output, const void* input, size_t bytes) noexcept {
   if (bytes < copy_way_bytes_min) std::memcpy(output, input, bytes);
   else copy_large_passing(output, input, bytes);

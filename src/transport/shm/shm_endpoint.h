@@ -101,7 +101,7 @@ struct ShmLink {
   size_t bulk_bytes = 3 * 4096;     // three of the largest messages at least, so that two can be under way
   size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do,
   size_t lap_messages_min = 4;      // yet room for so many messages
-  size_t own_cache_bytes = 1 << 20; // of the largest cache that a core has to itself
+  size_t own_cache_bytes = 1 << 20;  // of the largest cache that a core has to itself
   uint32_t traded_places = 0;       // of message_bytes_max each, behind the bulk area of either direction
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
   int peer = -1;

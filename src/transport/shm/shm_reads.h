@@ -34,8 +34,8 @@ class ShmReads {
 
  private:
   const size_t own_cache_bytes_;
-  const std::byte* end_ = nullptr;        // of the last place
-  size_t together_ = 0, before_ = 0;      // bytes of the places up to there without a gap, and of those before them
+  const std::byte* end_ = nullptr;    // of the last place
+  size_t together_ = 0, before_ = 0;  // bytes of the places up to there without a gap, and of those before them
 };
 
 }  // namespace tutti
