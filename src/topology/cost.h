@@ -17,7 +17,7 @@ namespace tutti {
 inline constexpr uint64_t shm_inline_bytes = 40;
 
 // One of at least so many that goes to several ranks of a host lies there once.
-inline constexpr uint64_t shm_shared_bytes = 1 << 10;
+inline constexpr uint64_t shm_shared_bytes = 64;
 
 // A larger one leaves a second-level cache as it goes round the places of a FIFO. (A power of two that fits what
 // pipelines of four ranks measured; see bench/choices.)

@@ -99,8 +99,8 @@ class Outbox {
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
 };
 
-// Smaller messages are not worth an outbox: copying them once more costs less than keeping account.
-inline constexpr size_t outbox_bytes_min = 1024;
+// Smaller messages are not worth an outbox: they ride in their flags' lines, or nearly.
+inline constexpr size_t outbox_bytes_min = 64;
 
 enum class PeerLends : uint8_t { unknown, no, yes };
 
