@@ -72,7 +72,7 @@ class Joiner {
     control->know(me_.rank, encode(me_));
     return control;
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{} cannot join: {}", me_.describe(), error.what()));
+    throw Error(error.code(), fmt::format("{} could not join: {}", me_.describe(), error.what()));
   }
 
   // Reports to the meeting place and waits until all have.

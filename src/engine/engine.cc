@@ -12,9 +12,9 @@ namespace {
 
 // Less memory is fetched as fast as it is written.
 constexpr size_t fetched_bytes_min = 4096;
-// An exchange of so many bytes or more with several ranks lies once for all of them; a smaller one is sent to each, by a way of
-// its own that takes fewer instructions.
-constexpr size_t exchange_to_many_bytes_max = 1024;
+// From so many bytes on an exchange with several ranks lies once for all of them; a smaller one is sent to each, by a way of its
+// own that takes fewer instructions.
+constexpr size_t shared_exchange_bytes_min = 1024;
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -90,7 +90,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   }
   operation.exchange_ =
       small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
-      is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < exchange_to_many_bytes_max);
+      is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < shared_exchange_bytes_min);
   operation.fetches_ = operation.alone_ && !operation.exchange_ && work.bytes() >= fetched_bytes_min;
 }
 

@@ -147,14 +147,22 @@ void copy_large(void* output, const void* input, size_t bytes) noexcept {
   copy_by(way, output, input, bytes);
 }
 
+namespace {
+
+void copy_without_strings(void* output, const void* input, size_t bytes) noexcept {
+  static const CopyWay own = own_way(), way = own == CopyWay::string ? CopyWay::vectors : own;
+  copy_by(way, output, input, bytes);
+}
+
+}  // namespace
+
 void copy_large_own(void* output, const void* input, size_t bytes) noexcept {
   if (bytes > near_bytes_max) copy_large(output, input, bytes);
-  else copy_large_passing(output, input, bytes);
+  else copy_without_strings(output, input, bytes);
 }
 
 void copy_large_passing(void* output, const void* input, size_t bytes) noexcept {
-  static const CopyWay own = own_way(), way = own == CopyWay::string ? CopyWay::vectors : own;
-  copy_by(way, output, input, bytes);
+  copy_without_strings(output, input, bytes);
 }
 
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {

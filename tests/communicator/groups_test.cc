@@ -184,7 +184,6 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Groups,
                                            Case{5, "tcp"}),
                          name_of);
 
-// The calls of a group are still told apart, one by one.
 // All ranks of one thread, whose calls are tried one after the other: the last one ends at once. What another one has begun and not
 // ended goes on, on a thread of its own, where that began.
 TEST(CallSets, WhatIsTriedInVainIsEndedByAnotherThread) {
@@ -222,6 +221,7 @@ TEST(CallSets, WhatIsTriedInVainIsEndedByAnotherThread) {
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
 }
 
+// The calls of a group are still told apart, one by one.
 TEST(GroupsOfUnlikeCalls, AreAMismatchThatNamesTheCalls) {
   test::run_threads(3, {}, [](int rank, tuttiComm_t comm) {
     int32_t in[8] = {}, out[4][8] = {};

@@ -1,6 +1,7 @@
 // Whether memory lies in a cache, as loads tell.
 #include "reduce/cold.h"
 
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -56,12 +57,12 @@ int count_right(const std::vector<char>& memory, bool surely, Prepare& prepare, 
 
 // Single looks may err: a core can be taken away between two loads, or a cache's lines by a neighbour. So may a series of
 // them: once a neighbour lets memory be fast again, until that is measured anew.
-void expect_most_are_right(const std::vector<char>& memory, bool surely, Prepare& prepare, bool is_cold) {
+template <class CountRight>
+void expect_most_are_right(int of, const std::string& what, CountRight count_right) {
+  constexpr size_t series_max = 5;
   std::vector<int> right;
-  while (right.size() < 5 && (right.empty() || right.back() <= looks * 3 / 4))
-    right.push_back(count_right(memory, surely, prepare, is_cold));
-  EXPECT_GT(right.back(), looks * 3 / 4) << memory.size() << " bytes, " << (is_cold ? "cold" : "in a cache")
-                                         << ", surely " << surely << ", the series " << fmt::format("{}", fmt::join(right, ", "));
+  while (right.size() < series_max && (right.empty() || right.back() <= of * 3 / 4)) right.push_back(count_right());
+  EXPECT_GT(right.back(), of * 3 / 4) << what << ", the series: " << fmt::format("{}", fmt::join(right, ", "));
 }
 
 void take_out_of_caches(const std::vector<char>& memory) {
@@ -79,8 +80,9 @@ TEST(Cold, MostLooksTellMemoryInACacheFromSuchThatIsInNone) {
   for (const size_t bytes : {cold_bytes_min, cold_bytes_min + 1, size_t{65536} + 77, size_t{1} << 18}) {
     const std::vector<char> memory(bytes, 1);
     for (const bool surely : {false, true}) {
-      expect_most_are_right(memory, surely, read_all, false);
-      expect_most_are_right(memory, surely, take_out_of_caches, true);
+      const std::string what = fmt::format("{} bytes, surely: {}", bytes, surely);
+      expect_most_are_right(looks, what + ", in a cache", [&] { return count_right(memory, surely, read_all, false); });
+      expect_most_are_right(looks, what + ", cold", [&] { return count_right(memory, surely, take_out_of_caches, true); });
     }
   }
 }
@@ -90,16 +92,14 @@ TEST(Cold, AreasNextToEachOtherThatAreInNoCacheAreAllToldSo) {
   if (!can_tell_cold()) GTEST_SKIP() << "loads from memory take as long as others by this machine's time-stamp counter";
   constexpr size_t area = 65536, areas = 16;
   const std::vector<char> memory(area * areas, 1);
-  constexpr int enough = looks / 10 * int(areas) * 3 / 4;
-  std::vector<int> cold;
-  while (cold.size() < 5 && (cold.empty() || cold.back() <= enough)) {
-    cold.push_back(0);
+  expect_most_are_right(looks / 10 * int(areas), "areas", [&] {
+    int cold = 0;
     for (int i = 0; i < looks / 10; ++i) {
       take_out_of_caches(memory);
-      for (size_t k = 0; k < areas; ++k) cold.back() += in_no_cache(&memory[k * area], area, k % 2 == 0);
+      for (size_t k = 0; k < areas; ++k) cold += in_no_cache(&memory[k * area], area, k % 2 == 0);
     }
-  }
-  EXPECT_GT(cold.back(), enough) << fmt::format("{}", fmt::join(cold, ", "));
+    return cold;
+  });
 }
 #else
 TEST(Cold, IsToldOfNoMemoryWhereNoClockIsKnown) {
