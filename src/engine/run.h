@@ -190,7 +190,7 @@ class Engine::Run {
       const size_t bytes = count * work_.element_bytes;
       if (copies_by_blocks(fold, bytes)) {
         const void* input[] = {source};
-        put_into_slot(fold, input, write_at(fold.dst), count, past_caches(write_at(fold.dst), bytes));
+        put_into_slot(fold, input, write_at(fold.dst), count, copy_store(write_at(fold.dst), bytes));
         commit_all(fold, bytes);
         return Status::done;
       }
@@ -199,7 +199,7 @@ class Engine::Run {
       if (sent == Status::failed) return sent;
       std::byte* const target = write_at(fold.dst);
       if (!channel_.stored && count > 0 && source != target) {
-        const Store how = past_caches(target, bytes);
+        const Store how = copy_store(target, bytes);
         if (how == Store::cached) copy_own(target, source, bytes);
         else copy_bytes(target, source, bytes, how);
       }
@@ -221,11 +221,16 @@ class Engine::Run {
   // Whether an input that is sent to one rank and copied goes to its slot and to its place here block by block, so that each
   // is read from a near cache the second time: where this rank waits for others next, and so must have made the copy anyway;
   // and past the caches, where reading and writing memory by turns takes longer (root of a broadcast: 0.75 to 0.86 of the time).
+  // Not where cold memory takes copies, which must be at a stretch.
   bool copies_by_blocks(const Fold& fold, size_t bytes) noexcept {
     if (fold.n_to != 1 || bytes < put_copy_bytes_min || channel_.stored || channel_.bytes_done > 0) return false;
     const size_t next = channel_.step + 1;
     const bool awaits_next = next < plan_.steps.size() && plan_.steps[next].n_from > 0;
-    if (!awaits_next && !streams(write_at(fold.dst), bytes)) return false;
+    if (takes_cold_copies()) {
+      if (!awaits_next || streams(write_at(fold.dst), bytes)) return false;
+    } else if (!awaits_next && !streams(write_at(fold.dst), bytes)) {
+      return false;
+    }
     if (lends_from(fold) != nullptr || work_.device != nullptr) return false;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && !receiver.learns_from_next() && receiver.reserve(bytes) != nullptr;
@@ -246,8 +251,9 @@ class Engine::Run {
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
-    const Store how = could_stream() && fold.n_to == 0 ? past_caches(write_at(fold.dst), bytes) : Store::cached;
-    const bool is_viewed = how == Store::streaming || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
+    const bool is_cold = could_stream() && fold.n_to == 0 && streams(write_at(fold.dst), bytes);
+    const Store how = is_cold && !takes_cold_copies() ? Store::streaming : Store::cached;
+    const bool is_viewed = is_cold || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
     if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view())
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     const std::byte* message = nullptr;
@@ -289,7 +295,7 @@ class Engine::Run {
     }
     const std::byte* const source = read_at(next.a);
     std::byte* const copy = next.dst.count > 0 ? write_at(next.dst) : nullptr;
-    const Store copy_how = copy != nullptr ? past_caches(copy, next_bytes) : Store::cached, slot_how = to.slot_store(next_bytes);
+    const Store copy_how = copy != nullptr ? copy_store(copy, next_bytes) : Store::cached, slot_how = to.slot_store(next_bytes);
     for (size_t at = 0; at < std::max(bytes, next_bytes); at += put_block_bytes) {
       if (at < bytes) copy_bytes_on(target + at, message + at, std::min(put_block_bytes, bytes - at), how);
       if (at >= next_bytes) continue;
@@ -712,6 +718,11 @@ class Engine::Run {
   Store past_caches(const std::byte* target, size_t bytes) noexcept {
     return streams(target, bytes) ? Store::streaming : Store::cached;
   }
+  // The same of what is but copied there.
+  Store copy_store(const std::byte* target, size_t bytes) noexcept {
+    return takes_cold_copies() ? Store::cached : past_caches(target, bytes);
+  }
+  bool takes_cold_copies() const noexcept { return channel_.looks != nullptr && channel_.looks->take_copies(); }
   Store store(const Fold& fold, const std::byte* target, size_t count) noexcept {
     if (!could_stream() || fold.n_to > 0 || !may_stream(fold)) return Store::cached;
     return past_caches(target, count * work_.element_bytes);

@@ -147,6 +147,8 @@ void copy_large(void* output, const void* input, size_t bytes) noexcept {
   copy_by(way, output, input, bytes);
 }
 
+bool cold_takes_copies() noexcept { return own_way() == CopyWay::string; }
+
 namespace {
 
 void copy_without_strings(void* output, const void* input, size_t bytes) noexcept {

@@ -126,11 +126,15 @@ TEST(Collectives, AgreeWhereOneMessageToSeveralRanksLiesOnce) {
 int looks = 0;
 bool mostly_cold(const void*, size_t, bool) noexcept { return ++looks % 3 != 0; }
 
-TEST(Collectives, AgreeWhereOutputsThatAreInNoCacheGoPastThem) {
+class ColdOutputsOfCollectives : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(, ColdOutputsOfCollectives, testing::Bool(),
+                         [](const auto& take) { return take.param ? "take_copies" : "are_passed_by"; });
+
+TEST_P(ColdOutputsOfCollectives, AreRight) {
   PlanStore plans;
   Random random(12);
   looks = 0;
-  ColdOutputs cold_outputs(mostly_cold, 1);
+  ColdOutputs cold_outputs(mostly_cold, 1, GetParam());
   int runs = 0, looking = 0;
   for (const Algorithm& algorithm : catalog()) {
     for (int n = 2; n <= (test::sanitized ? 3 : 5); ++n) {
