@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "reduce/cold.h"
-#include "reduce/copy.h"
 
 namespace tutti {
 
@@ -24,11 +23,7 @@ class ColdOutputs {
   static constexpr uint64_t streamed_max = 32;  // between two trials
   using Look = bool (*)(const void* memory, size_t bytes, bool surely) noexcept;
 
-  explicit ColdOutputs(Look in_none = in_no_cache, uint64_t patience = 8, bool take_copies = cold_takes_copies())
-      : in_none_(in_none), patience_(patience), take_copies_(take_copies) {}
-
-  // Whether what is but copied to a cold output is stored to the caches all the same, by copy_memory and at a stretch.
-  bool take_copies() const noexcept { return take_copies_; }
+  explicit ColdOutputs(Look in_none = in_no_cache, uint64_t patience = 8) : in_none_(in_none), patience_(patience) {}
 
   // Whether what is about to be written at `output` should go past the caches. Looks at it: cold_bytes_min bytes or more, which
   // may be read. Who has found it gone often enough looks less closely.
@@ -45,7 +40,6 @@ class ColdOutputs {
 
   const Look in_none_;
   const uint64_t patience_;
-  const bool take_copies_;
   std::array<std::atomic<uint64_t>, 256> entries_{};
 };
 

@@ -44,11 +44,13 @@ bool is_exchange(const Plan& plan) {
 
 }  // namespace
 
-Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs)
+Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs,
+               bool at_a_stretch)
     : size_(size),
       endpoints_(endpoints),
       message_bytes_max_(message_bytes_max),
       cold_outputs_(cold_outputs),
+      at_a_stretch_(at_a_stretch),
       flushes_(std::any_of(endpoints.begin(), endpoints.end(),
                            [](const Endpoint* endpoint) { return endpoint != nullptr && endpoint->stages(); })) {}
 
@@ -111,6 +113,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles == 0 && work.device == nullptr && !in_file;
   channel.looks = looks ? cold_outputs_ : nullptr;
   channel.n_looks = 0;
+  channel.at_a_stretch = at_a_stretch_;
   channel.done = false;
   channel.lane = uint8_t(i);
 }

@@ -116,6 +116,7 @@ class Operation {
     };
     uint32_t n_looks;           // in this call; the last ones are
     std::array<Look, 8> looks_kept;
+    bool at_a_stretch;          // copies are best so, where they do not go past the caches by the plan
     bool flushes;               // what was sent must be flushed at the end
     Stage stage;                // on a device only
     uint8_t lane;               // on a device only: which of its lanes
@@ -139,7 +140,9 @@ class Engine {
   // endpoints[channel * size + peer]; null for the rank itself. Outlives the engine. message_bytes_max: the smallest
   // of its transports, the same on all ranks: together with plan, count and element size it decides the tiles.
   // cold_outputs: says which outputs go past the caches beside those that its plan says; null: none do. Outlives the engine.
-  Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs = nullptr);
+  // at_a_stretch: whether copies are best so, see reduce/copy.h.
+  Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs = nullptr,
+         bool at_a_stretch = copies_at_a_stretch());
 
   // Bytes of scratch that a plan needs for any count: never more than shape.scratch × message_bytes_max per channel.
   size_t scratch_bytes(const Plan& plan, int channels) const noexcept;
@@ -208,6 +211,7 @@ class Engine {
   std::span<Endpoint* const> endpoints_;
   size_t message_bytes_max_;
   ColdOutputs* cold_outputs_;
+  bool at_a_stretch_;
   bool flushes_;  // some endpoint stages what it sends
 };
 

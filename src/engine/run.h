@@ -221,16 +221,12 @@ class Engine::Run {
   // Whether an input that is sent to one rank and copied goes to its slot and to its place here block by block, so that each
   // is read from a near cache the second time: where this rank waits for others next, and so must have made the copy anyway;
   // and past the caches, where reading and writing memory by turns takes longer (root of a broadcast: 0.75 to 0.86 of the time).
-  // Not where cold memory takes copies, which must be at a stretch.
+  // Not where copies are best at a stretch.
   bool copies_by_blocks(const Fold& fold, size_t bytes) noexcept {
     if (fold.n_to != 1 || bytes < put_copy_bytes_min || channel_.stored || channel_.bytes_done > 0) return false;
     const size_t next = channel_.step + 1;
     const bool awaits_next = next < plan_.steps.size() && plan_.steps[next].n_from > 0;
-    if (takes_cold_copies()) {
-      if (!awaits_next || streams(write_at(fold.dst), bytes)) return false;
-    } else if (!awaits_next && !streams(write_at(fold.dst), bytes)) {
-      return false;
-    }
+    if (channel_.at_a_stretch ? !channel_.streams : !awaits_next && !streams(write_at(fold.dst), bytes)) return false;
     if (lends_from(fold) != nullptr || work_.device != nullptr) return false;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && !receiver.learns_from_next() && receiver.reserve(bytes) != nullptr;
@@ -252,7 +248,7 @@ class Engine::Run {
   Status receive(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
     const bool is_cold = could_stream() && fold.n_to == 0 && streams(write_at(fold.dst), bytes);
-    const Store how = is_cold && !takes_cold_copies() ? Store::streaming : Store::cached;
+    const Store how = is_cold && !copies_to_caches() ? Store::streaming : Store::cached;
     const bool is_viewed = is_cold || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
     if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view())
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
@@ -296,10 +292,11 @@ class Engine::Run {
     const std::byte* const source = read_at(next.a);
     std::byte* const copy = next.dst.count > 0 ? write_at(next.dst) : nullptr;
     const Store copy_how = copy != nullptr ? copy_store(copy, next_bytes) : Store::cached, slot_how = to.slot_store(next_bytes);
-    for (size_t at = 0; at < std::max(bytes, next_bytes); at += put_block_bytes) {
-      if (at < bytes) copy_bytes_on(target + at, message + at, std::min(put_block_bytes, bytes - at), how);
+    const size_t longer = std::max(bytes, next_bytes), turn_bytes = copies_to_caches() ? longer : put_block_bytes;
+    for (size_t at = 0; at < longer; at += turn_bytes) {
+      if (at < bytes) copy_bytes_on(target + at, message + at, std::min(turn_bytes, bytes - at), how);
       if (at >= next_bytes) continue;
-      const size_t block = std::min(put_block_bytes, next_bytes - at);
+      const size_t block = std::min(turn_bytes, next_bytes - at);
       if (copy != nullptr) copy_bytes_on(copy + at, source + at, block, copy_how);
       copy_bytes_on(slot + at, source + at, block, slot_how);
     }
@@ -720,9 +717,10 @@ class Engine::Run {
   }
   // The same of what is but copied there.
   Store copy_store(const std::byte* target, size_t bytes) noexcept {
-    return takes_cold_copies() ? Store::cached : past_caches(target, bytes);
+    return copies_to_caches() ? Store::cached : past_caches(target, bytes);
   }
-  bool takes_cold_copies() const noexcept { return channel_.looks != nullptr && channel_.looks->take_copies(); }
+  // Whatever the output's state.
+  bool copies_to_caches() const noexcept { return channel_.at_a_stretch && !channel_.streams; }
   Store store(const Fold& fold, const std::byte* target, size_t count) noexcept {
     if (!could_stream() || fold.n_to > 0 || !may_stream(fold)) return Store::cached;
     return past_caches(target, count * work_.element_bytes);

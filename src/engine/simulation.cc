@@ -5,7 +5,8 @@
 
 namespace tutti {
 
-Simulation::Simulation(const SimulatedOptions& options, ColdOutputs* cold_outputs) : network_(options) {
+Simulation::Simulation(const SimulatedOptions& options, ColdOutputs* cold_outputs, bool at_a_stretch)
+    : network_(options) {
   for (int rank = 0; rank < options.n; ++rank) {
     std::vector<Endpoint*> endpoints;
     for (int channel = 0; channel < options.channels; ++channel) {
@@ -14,7 +15,7 @@ Simulation::Simulation(const SimulatedOptions& options, ColdOutputs* cold_output
       }
     }
     // A moved vector keeps its elements where they are, so the engine may look at them before.
-    const Engine engine(options.n, endpoints, options.message_bytes_max, cold_outputs);
+    const Engine engine(options.n, endpoints, options.message_bytes_max, cold_outputs, at_a_stretch);
     ranks_.push_back(std::make_unique<Rank>(Rank{std::move(endpoints), engine, {}, Status::done, 0}));
   }
 }

@@ -17,7 +17,8 @@ namespace tutti {
 class Simulation {
  public:
   // cold_outputs: as Engine's, of all ranks; in simulations its look must not be at a clock.
-  explicit Simulation(const SimulatedOptions& options, ColdOutputs* cold_outputs = nullptr);
+  // at_a_stretch: as Engine's, whatever this processor; so one price is the same on all.
+  explicit Simulation(const SimulatedOptions& options, ColdOutputs* cold_outputs = nullptr, bool at_a_stretch = false);
 
   SimulatedNetwork& network() { return network_; }
   const Engine& engine(int rank) const { return ranks_[size_t(rank)]->engine; }

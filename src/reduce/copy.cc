@@ -91,7 +91,7 @@ constexpr size_t string_bytes_max = 512 * 1024;
 // An input and an output that a first-level cache holds, as a rule.
 constexpr size_t near_bytes_max = 16 * 1024;
 
-CopyWay own_way() noexcept {
+CopyWay find_own_way() noexcept {
 #if defined(__x86_64__) && !defined(TUTTI_FEW_TARGETS)  // sanitizers look into the library's
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(0, &a, &b, &c, &d) == 0) return CopyWay::library;
@@ -107,6 +107,11 @@ CopyWay own_way() noexcept {
 #else
   return CopyWay::library;
 #endif
+}
+
+CopyWay own_way() noexcept {
+  static const CopyWay way = find_own_way();
+  return way;
 }
 
 void copy_string(void* output, const void* input, size_t bytes) noexcept {
@@ -143,17 +148,16 @@ void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcep
 }
 
 void copy_large(void* output, const void* input, size_t bytes) noexcept {
-  static const CopyWay way = own_way();
-  copy_by(way, output, input, bytes);
+  copy_by(own_way(), output, input, bytes);
 }
 
-bool cold_takes_copies() noexcept { return own_way() == CopyWay::string; }
+bool copies_at_a_stretch() noexcept { return own_way() == CopyWay::string; }
 
 namespace {
 
 void copy_without_strings(void* output, const void* input, size_t bytes) noexcept {
-  static const CopyWay own = own_way(), way = own == CopyWay::string ? CopyWay::vectors : own;
-  copy_by(way, output, input, bytes);
+  const CopyWay own = own_way();
+  copy_by(own == CopyWay::string ? CopyWay::vectors : own, output, input, bytes);
 }
 
 }  // namespace

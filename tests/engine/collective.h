@@ -44,6 +44,7 @@ struct CollectiveCase {
   int slots = 2;
   size_t outbox_messages = 0;
   ColdOutputs* cold_outputs = nullptr;
+  bool at_a_stretch = false;
   size_t message_bytes_max = 4096;
   double short_probability = 0;
   TimeNs delay_ns_max = 0;
@@ -63,10 +64,10 @@ inline bool has_plan_in_place(const CollectiveCase& c, int rank) { return works_
 inline std::string describe(const CollectiveCase& c) {
   return fmt::format(
       "{} {} n={} pipeline={} root={} {} bytes={} {} count={} vectors={} in_place={} misaligned={} channels={} slots={} "
-      "message_bytes_max={} short={} delay={} seed={}",
+      "message_bytes_max={} short={} delay={} at_a_stretch={} seed={}",
       name(c.collective), c.algorithm, c.n, c.pipeline, c.root,
       name(c.type), c.opaque_bytes, name(c.op), c.count, c.vectors, c.in_place, c.misaligned, c.channels, c.slots,
-      c.message_bytes_max, c.short_probability, c.delay_ns_max, c.seed);
+      c.message_bytes_max, c.short_probability, c.delay_ns_max, c.at_a_stretch, c.seed);
 }
 
 // Plans of every rank, made once a program.
@@ -396,7 +397,7 @@ class CollectiveBuffers {
 
 // Runs it with everybody alive. Empty where all is right.
 inline std::string run_collective(const CollectiveCase& c, PlanStore& plans) {
-  Simulation simulation(network_of(c), c.cold_outputs);
+  Simulation simulation(network_of(c), c.cold_outputs, c.at_a_stretch);
   CollectiveBuffers buffers(c, plans);
   for (int rank = 0; rank < c.n; ++rank) {
     simulation.start(rank, buffers.work(rank, simulation.engine(rank)), 0, c.channels);

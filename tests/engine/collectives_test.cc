@@ -24,6 +24,7 @@ void vary(CollectiveCase& c, Random& random) {
   c.message_bytes_max = size_t{512} << random.below(5);
   c.short_probability = random.chance(0.5) ? 0.2 : 0;
   c.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
+  c.at_a_stretch = random.chance(0.5);
   c.seed = random.next();
 }
 
@@ -126,15 +127,11 @@ TEST(Collectives, AgreeWhereOneMessageToSeveralRanksLiesOnce) {
 int looks = 0;
 bool mostly_cold(const void*, size_t, bool) noexcept { return ++looks % 3 != 0; }
 
-class ColdOutputsOfCollectives : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(, ColdOutputsOfCollectives, testing::Bool(),
-                         [](const auto& take) { return take.param ? "take_copies" : "are_passed_by"; });
-
-TEST_P(ColdOutputsOfCollectives, AreRight) {
+TEST(Collectives, AgreeWhereOutputsThatAreInNoCacheGoPastThem) {
   PlanStore plans;
   Random random(12);
   looks = 0;
-  ColdOutputs cold_outputs(mostly_cold, 1, GetParam());
+  ColdOutputs cold_outputs(mostly_cold, 1);
   int runs = 0, looking = 0;
   for (const Algorithm& algorithm : catalog()) {
     for (int n = 2; n <= (test::sanitized ? 3 : 5); ++n) {

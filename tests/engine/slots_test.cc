@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "engine/engine.h"
@@ -120,14 +121,15 @@ TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
 }
 
 // Of two ranks that gather: its own input goes to the other, and to its place.
-TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAreAwaitedNext) {
-  for (const auto& [waits_next, streams] : {std::pair{true, false}, {false, false}, {false, true}})
+TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAreAwaitedNextAndCopiesNotBestAtAStretch) {
+  for (const auto& [waits_next, streams, at_a_stretch] : std::initializer_list<std::tuple<bool, bool, bool>>{
+           {true, false, false}, {false, false, false}, {false, true, false}, {true, false, true}, {false, true, true}})
     for (const bool learns : {false, true})
       for (const size_t count : {put_copy_bytes_min / 4 - 1, put_copy_bytes_min / 4, put_copy_bytes_min / 2 + 7}) {
         OneSlot peer(4 * count);
         peer.learns = learns;
         Endpoint* endpoints[2] = {nullptr, &peer};
-        const Engine engine(2, endpoints, size_t{1} << 20);
+        const Engine engine(2, endpoints, size_t{1} << 20, nullptr, at_a_stretch);
         std::vector<Fold> steps = {fold(in(0), out(0), 0, 1)};
         if (waits_next) steps.push_back(fold(Slice{}, out(1), 1, 0));
         Plan plan = plan_of(steps, {1, 1});
@@ -144,7 +146,7 @@ TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAre
         Operation operation;
         engine.start(operation, work, 0, 1);
         EXPECT_EQ(engine.progress(operation), Status::done);
-        const bool by_blocks = (waits_next || streams) && !learns && count * 4 >= put_copy_bytes_min;
+        const bool by_blocks = (streams || (waits_next && !at_a_stretch)) && !learns && count * 4 >= put_copy_bytes_min;
         EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << streams << learns << count;
         EXPECT_EQ(peer.sent, by_blocks ? 0 : 1);
         for (size_t i = 0; i < count; ++i) {
@@ -238,7 +240,11 @@ TEST(EnginePuts, WhereThereIsNoRoomTheResultIsStoredAndSentLater) {
 struct Tiles {
   static constexpr size_t in_tile = put_copy_bytes_min / 4 + 16;
 
-  Tiles(size_t tiles, bool keeps_copy) : count(tiles * in_tile), input(count), output(2 * count, -1.0f) {
+  Tiles(size_t tiles, bool keeps_copy, bool at_a_stretch = false)
+      : count(tiles * in_tile),
+        input(count),
+        output(2 * count, -1.0f),
+        engine(2, endpoints, 4 * in_tile, nullptr, at_a_stretch) {
     std::iota(peer.message.begin(), peer.message.end(), 1'000'000.0f);
     std::iota(input.begin(), input.end(), 1.0f);
     plan = plan_of({fold(in(0), keeps_copy ? out(0) : Slice{}, 0, 1), fold(Slice{}, out(1), 1, 0)}, {1, 1}, {1, 2, 0, 1, true});
@@ -268,23 +274,24 @@ struct Tiles {
   OneSlot peer{4 * in_tile};
   std::vector<float> input, output;
   Endpoint* endpoints[2] = {nullptr, &peer};
-  const Engine engine{2, endpoints, 4 * in_tile};
+  const Engine engine;
   Plan plan;
   Work work;
   Operation operation;
 };
 
 TEST(EngineTiles, EndTogetherWithTheNextOnesBeginning) {
-  for (const bool streams : {false, true}) {
+  for (const auto& [streams, at_a_stretch] :
+       std::initializer_list<std::pair<bool, bool>>{{false, false}, {false, true}, {true, false}, {true, true}}) {
     for (const bool keeps_copy : {false, true}) {
       for (const size_t tiles : {2, 3, 6}) {
-        Tiles rank(tiles, keeps_copy);
+        Tiles rank(tiles, keeps_copy, at_a_stretch);
         rank.plan.streamed_bytes_min = streams ? 0 : ~uint64_t{0};
         rank.engine.start(rank.operation, rank.work, 0, 1);
         EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
         rank.expect_all(keeps_copy);
-        const int first = keeps_copy ? 1 : 0;  // which goes by blocks, too
-        EXPECT_EQ(rank.peer.committed, int(tiles) - 1 + first);
+        const bool by_blocks = keeps_copy && (streams || !at_a_stretch);  // the first, too
+        EXPECT_EQ(rank.peer.committed, int(tiles) - 1 + int(by_blocks));
       }
     }
   }
@@ -312,8 +319,8 @@ TEST(EngineTiles, AreLookedAtNowAndThen) {
     for (size_t tile = 0; tile < tiles; ++tile)
       for (const size_t at : {tile * tile_bytes, 4 * rank.count + tile * tile_bytes})
         if (std::none_of(looks.begin(), looks.end(), [&](size_t look) { return at - look < bytes_a_look; })) looks.push_back(at);
-    ColdOutputs cold_outputs(cold, 1, false);
-    const Engine engine(2, rank.endpoints, tile_bytes, &cold_outputs);
+    ColdOutputs cold_outputs(cold, 1);
+    const Engine engine(2, rank.endpoints, tile_bytes, &cold_outputs, false);
     rank.plan.streamed_bytes_min = ~uint64_t{0};
     engine.start(rank.operation, rank.work, 0, 1);
     for (int run = 0; run < 2; ++run) {
@@ -329,19 +336,16 @@ TEST(EngineTiles, AreLookedAtNowAndThen) {
   }
 }
 
-// Neither the first own copy, which else goes by blocks with what is sent, nor the last message, which the transport would
-// copy in its way.
-TEST(EngineTiles, GoToColdMemoryAtAStretchWhereItTakesCopies) {
-  constexpr int tiles = 3;
+// But the last message where it goes to cold memory: the transport would copy it in its own way.
+TEST(EngineTiles, GoToColdMemoryAtAStretch) {
   for (const bool is_cold : {false, true}) {
-    Tiles rank(tiles, true);
-    ColdOutputs cold_outputs(is_cold ? cold : [](const void*, size_t, bool) noexcept { return false; }, 1, true);
-    const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs);
+    Tiles rank(3, true);
+    ColdOutputs cold_outputs(is_cold ? cold : [](const void*, size_t, bool) noexcept { return false; }, 1);
+    const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs, true);
     rank.plan.streamed_bytes_min = ~uint64_t{0};
     engine.start(rank.operation, rank.work, 0, 1);
     EXPECT_EQ(engine.progress(rank.operation), Status::done);
     rank.expect_all(true);
-    EXPECT_EQ(rank.peer.committed, is_cold ? tiles - 1 : tiles);
     EXPECT_EQ(rank.peer.received, is_cold ? 0 : 1);
   }
 }
