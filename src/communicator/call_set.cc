@@ -32,12 +32,12 @@ std::vector<Communicator*> members_of(const std::vector<GroupCall>& calls) {
   return members;
 }
 
-// Whether one is the other once more, and small.
-bool is_same_small(const Request& a, const Request& b) {
+// Whether one is the other once more, of a kind that may be kept.
+bool is_same_kept(const Request& a, const Request& b) {
   return a.call == b.call && a.input == b.input && a.output == b.output && a.in_place == b.in_place && a.peer == b.peer &&
          a.sending == b.sending && a.terms == b.terms && a.vector_stride == b.vector_stride && a.timeout_ns == b.timeout_ns &&
          a.layout == nullptr && b.layout == nullptr && a.made == nullptr && b.made == nullptr && !a.on_device && !b.on_device &&
-         is_small(a.call);
+         may_be_kept(a.call);
 }
 
 // Where the bytes of a collective's buffers lie. (Of a v-form it does not say; nothing goes on beside one.)
@@ -86,7 +86,8 @@ bool to_self(const GroupCall& call) {
   return call.request.call.kind == Collective::send_recv && call.request.peer == call.communicator->rank();
 }
 
-bool is_small(const Call& call) {
+bool may_be_kept(const Call& call) {
+  if (call.kind == Collective::send_recv) return true;
   return call.count < lent_call_bytes_min && call.count * element_bytes(call) < lent_call_bytes_min;
 }
 
@@ -134,7 +135,7 @@ void CallSet::take(std::span<GroupCall> calls) {
   for (size_t i = 0; i < calls.size(); ++i) {
     Item& item = items_[i];
     GroupCall& call = calls[i];
-    const bool is_same = item.call.communicator == call.communicator && is_same_small(item.call.request, call.request);
+    const bool is_same = item.call.communicator == call.communicator && is_same_kept(item.call.request, call.request);
     ordered_ = ordered_ && is_same;
     item.planned = item.planned && is_same;
     item.call = std::move(call);

@@ -35,8 +35,8 @@ class CallSet {
   CallSet(CallSet&&) noexcept;
   CallSet& operator=(CallSet&&) noexcept;
 
-  // Takes other calls in place of these, none of them a send to the rank itself, in the memory of these. A small call that
-  // is at its place already needs no plan again.
+  // Takes other calls in place of these, none of them a send to the rank itself, in the memory of these. A call that may be
+  // kept and is at its place already needs no plan again.
   void take(std::span<GroupCall> calls);
 
   // Before each run, by the thread that asks for it: the calls come after what is on the stream now. Throws Error.
@@ -85,7 +85,7 @@ class CallSet {
 
 // Whether it is a send or a receive of a rank to or from itself.
 bool to_self(const GroupCall& call);
-// Whether it is so small that it does not matter where its memory is registered.
-bool is_small(const Call& call);
+// Whether it may be run again without a look at what it is. Of large collectives all ranks agree, call by call, on the way.
+bool may_be_kept(const Call& call);
 
 }  // namespace tutti

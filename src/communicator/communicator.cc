@@ -37,6 +37,13 @@ bool lends_lone_send(size_t bytes, const Plan& plan) {
   return bytes >= lone_send_lent_bytes_min && bytes < plan.streamed_bytes_min / 2;
 }
 
+// Where the call's memory is the library's own, or libtutti_malloc.so's, ranks of one host read it where it lies.
+const LentRegion* region_of(const std::byte* data) noexcept {
+  const auto block = data == nullptr ? nullptr : process_memory().find(data, 1);
+  if (block != nullptr && block->region->is_taken_back()) return nullptr;
+  return block != nullptr ? &block->region->lent() : data == nullptr ? nullptr : preloaded_region(data);
+}
+
 }  // namespace
 
 void Communicator::ScratchDeleter::operator()(std::byte* p) const noexcept {
@@ -272,13 +279,11 @@ Request Communicator::with_made_input(const Request& asked, size_t vectors, cons
   return request;
 }
 
-// Where the call's memory is the library's own, or libtutti_malloc.so's, ranks of one host read it where it lies.
+bool Communicator::lies_as_before(const Work& work) noexcept {
+  return region_of(work.input) == work.input_region && region_of(work.output) == work.output_region;
+}
+
 void Communicator::find_regions(Work& work) noexcept {
-  const auto region_of = [](const std::byte* data) -> const LentRegion* {
-    const auto block = data == nullptr ? nullptr : process_memory().find(data, 1);
-    if (block != nullptr && block->region->is_taken_back()) return nullptr;
-    return block != nullptr ? &block->region->lent() : data == nullptr ? nullptr : preloaded_region(data);
-  };
   work.input_region = region_of(work.input);
   work.output_region = work.output == work.input ? work.input_region : region_of(work.output);
 }

@@ -156,9 +156,10 @@ class Communicator {
   // Prepares `operation` for a request. False: the communicator has failed.
   bool begin(Operation& operation, const Request& request) noexcept;
   // The same request once more: no argument is read, no plan sought. `since` is scratch_epoch() as it was after begin();
-  // false where begin() is needed again, because scratch memory has moved.
+  // false where begin() is needed again, because scratch memory has moved, or a large call's buffers lie in other regions.
   bool begin_again(Operation& operation, uint32_t since) noexcept {
     if (since != scratch_epoch_) return false;
+    if (operation.work().bytes() >= lent_call_bytes_min && !lies_as_before(operation.work())) return false;
     recorder_->begin(operation, operation.work().signature);
     engine_->rewind(operation);
     return true;
@@ -323,6 +324,7 @@ class Communicator {
   void begin_on_device(Work& work, const Request& request);
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
+  static bool lies_as_before(const Work& work) noexcept;
   void lend_private(const Operation& operation, Work& work, Collective kind) noexcept;
   PeerLends lends_before() noexcept;
   void end_watching(const Operation& operation) noexcept;

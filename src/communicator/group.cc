@@ -133,7 +133,7 @@ void KeptGroup::know_calls() {
   for (size_t i = 0; i < set_.size(); ++i) {
     const GroupCall& call = set_.call(i);
     const Request& request = call.request;
-    if (!is_small(request.call) || request.call.type == DataType::opaque || request.terms != Terms{} ||
+    if (!may_be_kept(request.call) || request.call.type == DataType::opaque || request.terms != Terms{} ||
         request.timeout_ns != 0 || request.layout != nullptr || request.made != nullptr)
       return known_.clear();
     const Call key = call.communicator->key_of(request);

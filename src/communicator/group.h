@@ -13,8 +13,8 @@
 namespace tutti {
 
 // What a thread keeps of a group for its next one. Most groups are few calls of one communicator, run by the calling thread, and
-// programs make the same ones again and again: these have their memory here, and small ones their plans. Of a group of small
-// calls that is made once more nothing is even written down: its calls are compared, one after the other.
+// programs make the same ones again and again: these have their memory here, and sends, receives and small collectives their
+// plans. Of a group of such calls that is made once more nothing is even written down: its calls are compared, one after the other.
 class KeptGroup {
  public:
   static bool suits(std::span<const GroupCall> calls) noexcept;
@@ -63,7 +63,7 @@ class KeptGroup {
 
   CallSet set_;
   std::weak_ptr<const void> life_;  // of the communicator
-  std::vector<KnownCall> known_;    // the set's calls, where all are small and of the usual kind; else empty
+  std::vector<KnownCall> known_;    // the set's calls, where all may be kept and are of the usual kind; else empty
   size_t noted_ = 0;
   bool running_ = false;            // a caller's operator may call
 };

@@ -18,6 +18,7 @@
 
 #include "communicator/c_api.h"
 #include "communicator/call_set.h"
+#include "communicator/group.h"
 #include "communicator/ranks.h"
 #include "sanitizer.h"
 #include "transport/fake_bootstrap.h"
@@ -219,6 +220,75 @@ TEST(CallSets, WhatIsTriedInVainIsEndedByAnotherThread) {
       for (const int32_t value : mine) EXPECT_EQ(value, 3 * round + 3);
   }
   for (const tuttiComm_t comm : comms) EXPECT_EQ(tuttiCommDestroy(comm), tuttiSuccess);
+}
+
+// A group of sends and receives, large ones too, is kept: made once more it is but compared. Of large collectives ranks agree anew.
+TEST(KeptGroups, KeepSendsAndReceivesOfAnySize) {
+  test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
+    constexpr size_t large = size_t{1} << 18;
+    Communicator& communicator = communicator_of(comm);
+    KeptGroups kept;
+    std::vector<int32_t> in(large), out(large);
+    for (const bool is_collective : {false, true}) {
+      for (const size_t count : {size_t{3}, large / 16, large}) {
+        std::vector<GroupCall> calls;
+        std::vector<KeptGroup::KnownCall> again;
+        for (const bool sending : {true, false}) {
+          Request request;
+          request.call = {Collective::send_recv, DataType::int32, ReduceOp::sum, 0, count};
+          request.peer = 1 - rank;
+          request.sending = sending;
+          if (is_collective) request.call.kind = Collective::all_reduce;
+          if (sending || is_collective) request.input = reinterpret_cast<const std::byte*>(in.data());
+          if (!sending || is_collective) request.output = reinterpret_cast<std::byte*>(out.data());
+          calls.push_back({&communicator, request, {}});
+          const Call key = communicator.key_of(request);
+          again.push_back({&communicator, request.input, request.output, count, key.kind, key.type, key.op, key.root});
+        }
+        std::iota(in.begin(), in.end(), rank);
+        ASSERT_EQ(run_group(calls, kept).code, Code::success);
+        for (int time = 1; time <= 3; ++time) {
+          const bool noted = kept.note(again[0]) && kept.note(again[1]);
+          ASSERT_EQ(noted, !is_collective || count == 3) << count;
+          if (!noted) break;
+          ASSERT_TRUE(kept.has_noted_all());
+          std::iota(in.begin(), in.end(), 10 * time + rank);
+          ASSERT_EQ(kept.run_noted().code, Code::success);
+          for (size_t i = 0; i < count; ++i) {
+            const int32_t peers = 10 * time + 1 - rank + int32_t(i);
+            ASSERT_EQ(out[i], is_collective ? in[i] + peers : peers) << i;
+          }
+        }
+        kept.forget_noted();
+      }
+    }
+  });
+}
+
+// Memory that was the library's, and its own process's when the group was made again, at the same place. What ranks said of it
+// before does not count any more.
+TEST(KeptGroups, LookWhereLargeBuffersLie) {
+  test::run_processes(2, {}, [](int rank, tuttiComm_t comm) {
+    constexpr size_t count = size_t{2} << 20, bytes = count * sizeof(int32_t);
+    void* memory = nullptr;
+    ASSERT_EQ(tuttiMemAlloc(&memory, bytes), tuttiSuccess) << tuttiGetLastError(nullptr);
+    std::vector<int32_t> out(count);
+    const auto exchange = [&](int32_t time) {
+      int32_t* const in = static_cast<int32_t*>(memory);
+      std::iota(in, in + count, 1000 * time + rank);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiSend(in, count, tuttiInt32, 1 - rank, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiRecv(out.data(), count, tuttiInt32, 1 - rank, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+      for (size_t i = 0; i < count; ++i) ASSERT_EQ(out[i], 1000 * time + 1 - rank + int32_t(i)) << "time " << time;
+    };
+    for (int32_t time = 1; time <= 3; ++time) exchange(time);
+    ASSERT_EQ(tuttiMemFree(memory), tuttiSuccess);
+    void* const own = ::mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    ASSERT_EQ(own, memory) << "a block of its own is unmapped when it is freed";
+    for (int32_t time = 4; time <= 6; ++time) exchange(time);
+    ::munmap(own, bytes);
+  });
 }
 
 // The calls of a group are still told apart, one by one.
