@@ -16,6 +16,7 @@
 #include "communicator/link_speed.h"
 #include "communicator/wait.h"
 #include "engine/schedule_files.h"
+#include "reduce/copy.h"
 #include "topology/cost.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_endpoint.h"
@@ -297,6 +298,7 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   // The rest is for what messages lie in, and for others on this machine.
   if (const size_t bytes = cache_sizes(host).last_bytes; bytes > 0) {
     planner.cached_bytes_max = bytes / 4 * 3;
+    planner.cached_copies_factor = copies_at_a_stretch() ? 2 : 1;
     turns_bytes_max_ = bytes / 4;
   }
   planner.forced = options.algorithm;

@@ -285,7 +285,8 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, b
     return share(call.input_of(is_root)) + (with_outputs ? share(call.output_of(is_root)) : 0);
   };
   const auto here = std::count(options.host_of.begin(), options.host_of.end(), options.host_of[size_t(options.rank)]);
-  return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
+  const size_t cached = options.cached_bytes_max * (call.reduces || call.rooted ? 1 : options.cached_copies_factor);
+  return uint64_t(double(cached) / (double(here - 1) * buffers(false) + buffers(true)));
 }
 
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {

@@ -200,8 +200,10 @@ TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
 
 // The more buffers all ranks of the host have, the sooner they exceed the cache.
 TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
-  const auto from = [](Collective kind, int n, std::vector<int> hosts = {}) {
+  size_t copies_factor = 1;
+  const auto from = [&](Collective kind, int n, std::vector<int> hosts = {}) {
     PlannerOptions options = options_of(n);
+    options.cached_copies_factor = copies_factor;
     if (!hosts.empty()) options.host_of = std::move(hosts);
     options.cached_bytes_max = 24'000'000;
     Planner planner(options);
@@ -217,6 +219,10 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "the root alone has an input";
   EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "and here an output";
   EXPECT_EQ(from(Collective::all_reduce, 4, {0, 0, 1, 1}), 6'000'000u) << "others have caches of their own";
+  copies_factor = 2;
+  EXPECT_EQ(from(Collective::all_reduce, 2), 6'000'000u) << "a sum is no copy";
+  EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "there is one reader of memory, and others write to it";
+  EXPECT_EQ(from(Collective::all_gather, 2), 16'000'000u);
 }
 
 // What fits the cache beside the inputs is kept there, so that time grows with size, not by a leap.
