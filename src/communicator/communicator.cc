@@ -32,9 +32,10 @@ constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 // none, but where caches are very large, so it waits for its receiver anyway; and he alone copies it sooner than both do, one
 // after the other, while a cache may hold two like it.
 constexpr size_t lone_send_lent_bytes_min = size_t{4} << 20;
+static_assert(Repeat::bytes_max < lone_send_lent_bytes_min);
 
 bool lends_lone_send(size_t bytes, const Plan& plan) {
-  return bytes >= lone_send_lent_bytes_min && bytes < plan.streamed_bytes_min / 2;
+  return bytes >= lone_send_lent_bytes_min && bytes < plan.uncached_bytes_min / 2;
 }
 
 // Where the call's memory is the library's own, or libtutti_malloc.so's, ranks of one host read it where it lies.
@@ -113,15 +114,15 @@ Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::
   recorder_->again(work.signature);
   work.input = input;
   work.output = output;
-  find_regions(work);
+  const bool is_lone_send = repeat.call.kind == Collective::send_recv && input != nullptr;  // too small to be lent
+  if (!is_lone_send) find_regions(work);
   if (may_lend_private(repeat.call.kind)) lend_private(repeat.operation, work, repeat.call.kind);
   const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
   if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
   return code;
 }
 
-// Null: it is too large, or goes by a way of its own and has no plan here that could start again. Large sends and receives may take
-// turns with others.
+// Null: it is too large, or goes by a way of its own and has no plan here that could start again.
 Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
   if (recorder_->tracing() || request.on_device || goes_by_peers(request) || request.made != nullptr ||
       request.terms != Terms{} || request.timeout_ns != 0)
@@ -132,7 +133,7 @@ Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
   if (elements > Repeat::bytes_max) return nullptr;
   const size_t bytes = elements * element_bytes(call) * (request.layout != nullptr ? 1 : blocks);
   if (bytes < lent_call_bytes_min) return may_go_by_shared_memory(request) ? nullptr : &repeat_of(key_of(request));
-  if (bytes > Repeat::bytes_max || call.kind == Collective::send_recv) return nullptr;
+  if (bytes > Repeat::bytes_max) return nullptr;
   return &large_repeat_of(key_of(request));
 }
 
@@ -292,7 +293,7 @@ void Communicator::find_regions(Work& work) noexcept {
 // kernel does not copy past the caches (out of place, 64 MiB between two ranks took 1.4 to 1.9 times as long on a Xeon).
 void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
   if (work.input_region != nullptr && work.output_region != nullptr) return;
-  if (work.bytes() >= work.plan->streamed_bytes_min) return;
+  if (work.bytes() >= work.plan->uncached_bytes_min) return;
   const Lending::Way way = lending_.next(kind, work.bytes(), work.input == work.output);
   if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
   if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;

@@ -285,8 +285,7 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, b
     return share(call.input_of(is_root)) + (with_outputs ? share(call.output_of(is_root)) : 0);
   };
   const auto here = std::count(options.host_of.begin(), options.host_of.end(), options.host_of[size_t(options.rank)]);
-  const size_t cached = options.cached_bytes_max * (call.reduces || call.rooted ? 1 : options.cached_copies_factor);
-  return uint64_t(double(cached) / (double(here - 1) * buffers(false) + buffers(true)));
+  return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
 }
 
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
@@ -294,8 +293,11 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   if (place != nullptr) return place.get();
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
-  place->streamed_bytes_min = exceeding_bytes(options, row.collective(), true);
-  place->all_streamed_bytes_min = exceeding_bytes(options, row.collective(), false);
+  const Meaning& call = meaning(row.collective());
+  const uint64_t factor = call.reduces || call.rooted ? 1 : options.cached_copies_factor;
+  place->uncached_bytes_min = exceeding_bytes(options, row.collective(), true);
+  place->streamed_bytes_min = factor * place->uncached_bytes_min;
+  place->all_streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), false);
   if (options.spread_bytes_max < options.message_bytes_max) {
     const auto plan_of = [&](int rank) {
       who.rank = rank;
@@ -393,7 +395,7 @@ Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
   step.keeps = sending;
   step.early = sending ? 0 : 1;  // nothing else is in the run
   plan.steps = {step};
-  plan.streamed_bytes_min = cached_bytes_max / 2;
+  plan.uncached_bytes_min = plan.streamed_bytes_min = cached_bytes_max / 2;
   plan.all_streamed_bytes_min = cached_bytes_max;
   return plan;
 }

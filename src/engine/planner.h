@@ -33,9 +33,9 @@ struct PlannerOptions {
   // Of messages of plans by which every rank sends every other one of its own; the same on all ranks. See
   // Transport::spread_bytes_max().
   size_t spread_bytes_max = ~size_t{0};
-  // What inputs and outputs of all ranks of this host may have of its last cache together, for Plan::streamed_bytes_min.
+  // What inputs and outputs of all ranks of this host may have of its last cache together, for Plan::uncached_bytes_min.
   size_t cached_bytes_max = size_t{24} << 20;
-  // They may have so many times as much in calls by which all ranks but copy, at once: where such copies are good ones to memory,
+  // Outputs are stored to the caches for so many times as much in calls by which all ranks but copy, at once: where such copies are good ones to memory,
   // too (reduce/copy.h). One that copies alone has the memory to itself.
   size_t cached_copies_factor = 1;
   std::string forced;          // an algorithm's name for every collective that has it; "" none

@@ -67,7 +67,9 @@ struct Plan {
   std::vector<Fold> steps;
   std::vector<uint32_t> peers;
   uint64_t message_bytes_max = ~uint64_t{0};  // beside the transports' own bound; the same on all ranks
-  // Outputs of calls of so many bytes (of the whole buffer) or more are stored past the caches, since by the time they are
+  // The buffers of all ranks of the host exceed the last cache in calls of so many bytes (of the whole buffer) or more.
+  uint64_t uncached_bytes_min = ~uint64_t{0};
+  // Outputs of calls of so many bytes or more are stored past the caches, since by the time they are
   // complete their first part would have been evicted anyway: all but their last part, as far as it fits beside the inputs, which
   // fill the cache from all_streamed_bytes_min on. In place, what is written has just been read, so it is in the caches already.
   // Each rank's own affair.

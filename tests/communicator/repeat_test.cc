@@ -1,6 +1,9 @@
 // Small calls that are made again take a shorter way: it must refuse, defer and fail just as the long one does.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <numeric>
 #include <random>
@@ -308,7 +311,7 @@ void large_calls(int n, int rank, tuttiComm_t comm, size_t least = 64 << 8) {
       all_shared = same() % 3 == 0;
       none_shared = !all_shared && same() % 2 == 0;
       in_place = same() % 2 == 0;
-      kind = same() % 5;
+      kind = same() % 6;
       total = least << same() % 3;  // elements
     }
     const auto is_shared = [&] { return all_shared || (!none_shared && own() % 2 == 0); };
@@ -344,6 +347,13 @@ void large_calls(int n, int rank, tuttiComm_t comm, size_t least = 64 << 8) {
           for (size_t i = 0; i < block; ++i) ASSERT_EQ(recv[size_t(from) * block + i], value(from, i, turn)) << turn;
         break;
       }
+      case 4:  // first to the next rank, then from the one before: so much may be under way
+        if (n == 1) break;
+        ASSERT_EQ(short_way ? tuttiSend(send, total, tuttiInt32, (rank + 1) % n, comm, nullptr)
+                            : tuttiSendWith(send, total, tuttiInt32, (rank + 1) % n, comm, nullptr, options), tuttiSuccess);
+        ASSERT_EQ(tuttiRecv(recv, total, tuttiInt32, (rank + n - 1) % n, comm, nullptr), tuttiSuccess);
+        for (size_t i = 0; i < total; ++i) ASSERT_EQ(recv[i], value((rank + n - 1) % n, i, turn)) << turn;
+        break;
       default:
         ASSERT_EQ(short_way ? tuttiAlltoAll(send, recv, block, tuttiInt32, comm, nullptr)
                             : tuttiAlltoAllWith(send, recv, block, tuttiInt32, comm, nullptr, options), tuttiSuccess);
@@ -360,6 +370,36 @@ TEST(Repeats, LargeCallsInMemoryOfAnyKindAreRightAsThreads) {
 
 TEST(Repeats, LargeCallsInMemoryOfAnyKindAreRightAsProcesses) {
   for (const int n : {2, 4}) test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { large_calls(n, rank, comm); });
+}
+
+// A send alone ends when its message is on its way, however often it is made and wherever its buffer lies.
+TEST(Repeats, LargeSendsEndBeforeTheirReceiverComes) {
+  std::array<std::atomic<int>, 2> sent{};
+  run_threads(2, {}, [&](int rank, tuttiComm_t comm) {
+    constexpr size_t count = 20'000;
+    for (const bool shared : {false, true}) {
+      std::vector<AnyBuffer> in;
+      for (int i = 0; i < 3; ++i) in.emplace_back(count, shared);
+      std::vector<int32_t> out(count);
+      for (int turn = 0; turn < 12; ++turn) {
+        int32_t* const data = in[size_t(turn) % 3].data();
+        std::iota(data, data + count, turn + 100 * rank);
+        for (const bool sends : {rank == 0, rank != 0}) {
+          std::atomic<int>& ended = sent[sends ? size_t(rank) : size_t(1 - rank)];
+          const int before = 12 * int(shared) + turn;
+          if (sends) {
+            ASSERT_EQ(tuttiSend(data, count, tuttiInt32, 1 - rank, comm, nullptr), tuttiSuccess) << last_error();
+            ended = before + 1;
+          } else {
+            for (int i = 0; ended == before && i < 20'000; ++i) ::usleep(1000);
+            ASSERT_GT(ended, before) << "a send waits for its receiver";
+            ASSERT_EQ(tuttiRecv(out.data(), count, tuttiInt32, 1 - rank, comm, nullptr), tuttiSuccess) << last_error();
+            for (size_t i = 0; i < count; ++i) ASSERT_EQ(out[i], turn + 100 * (1 - rank) + int32_t(i));
+          }
+        }
+      }
+    }
+  });
 }
 
 // Who asks for it has smaller calls go through the memory of all ranks, too.

@@ -201,6 +201,7 @@ TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
 // The more buffers all ranks of the host have, the sooner they exceed the cache.
 TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   size_t copies_factor = 1;
+  uint64_t uncached = 0;
   const auto from = [&](Collective kind, int n, std::vector<int> hosts = {}) {
     PlannerOptions options = options_of(n);
     options.cached_copies_factor = copies_factor;
@@ -208,6 +209,7 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
     options.cached_bytes_max = 24'000'000;
     Planner planner(options);
     const uint64_t bytes = planner.plan(kind, 1 << 20, 0, false).streamed_bytes_min;
+    uncached = planner.plan(kind, 1 << 20, 0, false).uncached_bytes_min;
     EXPECT_EQ(planner.plan(kind, 8, 0, true).streamed_bytes_min, bytes) << "whatever plan it is";
     return bytes;
   };
@@ -223,6 +225,7 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::all_reduce, 2), 6'000'000u) << "a sum is no copy";
   EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "there is one reader of memory, and others write to it";
   EXPECT_EQ(from(Collective::all_gather, 2), 16'000'000u);
+  EXPECT_EQ(uncached, 8'000'000u) << "they exceed the cache all the same";
 }
 
 // What fits the cache beside the inputs is kept there, so that time grows with size, not by a leap.
