@@ -131,7 +131,8 @@ class Communicator {
   }
   // Likewise of large ones: a program has few of those, but may have many small ones beside them.
   Repeat& large_repeat_of(const Call& call) noexcept {
-    return large_repeats_[number_of_repeat(uint64_t(call.kind) + uint64_t(call.type) + call.root + call.count, large_repeats_.size())];
+    const uint64_t key = uint64_t(call.kind) + uint64_t(call.type) + call.root + call.count;
+    return large_repeats_[number_of_repeat(key, large_repeats_.size())];
   }
   // Runs the call that `repeat` holds, which is not large, on other buffers, which it allows.
   Code run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;

@@ -719,7 +719,7 @@ class Engine::Run {
   Store copy_store(const std::byte* target, size_t bytes) noexcept {
     return copies_to_caches() ? Store::cached : past_caches(target, bytes);
   }
-  // Whatever the output's state.
+  // Whether what is but copied goes to the caches, also where the output lies in none.
   bool copies_to_caches() const noexcept { return channel_.at_a_stretch && !channel_.streams; }
   Store store(const Fold& fold, const std::byte* target, size_t count) noexcept {
     if (!could_stream() || fold.n_to > 0 || !may_stream(fold)) return Store::cached;

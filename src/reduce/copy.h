@@ -58,7 +58,7 @@ inline void copy_passing(void* output, const void* input, size_t bytes) noexcept
 
 // Whether copy_memory copies best at a stretch, not block by block, even to memory that is in no cache, and there better than
 // past the caches. Zen 5's string instructions do: they do not read first what they overwrite. (Measured, two cores near each
-// other, both at once: 512 KiB from the other's caches to memory 15.5 us by one string instruction, 24.7 by one for each
+// other, both at once: 512 KiB from the other's caches to memory 15.5 µs by one string instruction, 24.7 by one for each
 // 4 KiB, 20 by vectors, 30 past the caches.)
 bool copies_at_a_stretch() noexcept;
 

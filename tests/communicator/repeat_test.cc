@@ -1,4 +1,4 @@
-// Small calls that are made again take a shorter way: it must refuse, defer and fail just as the long one does.
+// Calls that are made again take a shorter way: it must refuse, defer and fail just as the long one does.
 #include <unistd.h>
 
 #include <algorithm>
