@@ -18,6 +18,7 @@ Outcome Prepared::start(const CallStream& stream) {
   for (const Communicator* member : calls_.members())
     if (member->has_left())
       throw Error(Code::invalid_usage, "a communicator of the prepared calls has been finalized");
+  if (calls_.members().empty()) return {};  // no calls, and so nothing that runs
   // acquire and release: the run before this one may have been another thread's
   if (running_.exchange(true, std::memory_order_acquire))
     throw Error(Code::invalid_usage, "the prepared calls are still running: wait for the stream of their last start");
@@ -40,7 +41,6 @@ Outcome Prepared::start(const CallStream& stream) {
     turns.push_back({member, member->take_ticket()});
   }
   if (!elsewhere) return run(turns);
-  if (turns.empty()) return {};
   Stream& queue = stream.is_device() ? turns[0].communicator->device_side()->worker() : *stream.host;
   queue.enqueue([self = shared_from_this(), turns] { return self->run(turns); });
   for (const Turn& turn : turns)

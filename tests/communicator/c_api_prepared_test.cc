@@ -2,6 +2,7 @@
 #include "communicator/prepared.h"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -185,6 +186,28 @@ TEST_F(PreparedAlone, NothingPreparedIsNothingDone) {
   ASSERT_EQ(tuttiPrepareEnd(&empty), tuttiSuccess);
   EXPECT_EQ(tuttiPreparedStart(empty, nullptr), tuttiSuccess);
   EXPECT_EQ(tuttiPreparedDestroy(empty), tuttiSuccess);
+}
+
+// Also behind what is on its stream: such a run is over at once, and never still running.
+TEST(Prepared, NothingPreparedRunsAgainWhileItsStreamIsBusy) {
+  std::atomic<bool> started{false};
+  run_threads(2, {}, [&](int rank, tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    ASSERT_EQ(tuttiStreamCreate(&stream), tuttiSuccess);
+    if (rank == 1) started.wait(false);
+    EXPECT_EQ(tuttiBarrier(comm, stream), tuttiSuccess);
+    if (rank == 0) {
+      tuttiPrepared_t empty = nullptr;
+      EXPECT_EQ(tuttiPrepareStart(), tuttiSuccess);
+      EXPECT_EQ(tuttiPrepareEnd(&empty), tuttiSuccess);
+      for (tuttiStream_t const on : {stream, stream, tuttiStream_t{}})
+        EXPECT_EQ(tuttiPreparedStart(empty, on), tuttiSuccess) << last_error();
+      EXPECT_EQ(tuttiPreparedDestroy(empty), tuttiSuccess);
+      started = true;
+      started.notify_all();
+    }
+    EXPECT_EQ(tuttiStreamDestroy(stream), tuttiSuccess);
+  });
 }
 
 TEST(Prepared, AMismatchIsToldAndTheCommunicatorFails) {
