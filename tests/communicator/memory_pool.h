@@ -35,7 +35,7 @@ class MemoryPool {
   // One that has been used before, as a rule, if some free one suits.
   Block take(size_t bytes) {
     std::shuffle(free_.begin(), free_.end(), random_);
-    const auto suits = [&](const Block& block) { return block.bytes >= bytes && block.bytes / 4 <= bytes + 4096; };
+    const auto suits = [&](const Block& block) { return block.bytes >= bytes && (block.bytes / 4 <= bytes + 4096 || block.bytes == shared_bytes_max + 1); };
     const auto found = std::find_if(free_.begin(), free_.end(), suits);
     if (found != free_.end() && random_() % 4 != 0) {
       const Block block = *found;
@@ -52,19 +52,37 @@ class MemoryPool {
       free_.pop_back();
     }
   }
+  // New pages in place of a block's own, if it has such; else it stays as it is. No other thread may map memory meanwhile where
+  // the block is the library's, so these stay, too, where `alone` is false.
+  static void replace(Block& block, bool alone) {
+    if (block.from == From::library && alone && block.bytes > shared_bytes_max) {
+      release(block);
+      block.from = From::pages;
+      if (pages(block.data, block.bytes, MAP_FIXED_NOREPLACE) != block.data) throw std::bad_alloc();
+    } else if (block.from == From::pages) {
+      pages(block.data, block.bytes, MAP_FIXED);
+    }
+  }
 
  private:
+  static constexpr size_t shared_bytes_max = size_t{4} << 20;  // smaller blocks of tuttiMemAlloc share their pages with others
+
+  static void* pages(void* where, size_t bytes, int flags) {
+    void* const memory = ::mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return memory;
+  }
   Block allocate(size_t bytes) {
     Block block{From(random_() % 3), nullptr, bytes};
+    if (block.from == From::library && bytes >= shared_bytes_max / 64 && random_() % 2 == 0)
+      block.bytes = bytes = std::max(bytes, shared_bytes_max + 1);
     void* memory = nullptr;
     switch (block.from) {
       case From::heap: memory = ::operator new(bytes); break;
       case From::library:
         if (tuttiMemAlloc(&memory, bytes) != tuttiSuccess) throw std::bad_alloc();
         break;
-      case From::pages:
-        memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (memory == MAP_FAILED) throw std::bad_alloc();
+      case From::pages: memory = pages(nullptr, bytes, 0);
     }
     block.data = static_cast<std::byte*>(memory);
     return block;
@@ -96,6 +114,8 @@ class PooledBuffer {
   std::byte* image() { return image_.data() + at_; }
   void blank() { std::fill(image_.begin(), image_.end(), std::byte{0xa5}); }
   void apply() { std::memcpy(block_.data, image_.data(), image_.size()); }
+  // As MemoryPool's replace().
+  void lie_anew(bool alone) { MemoryPool::replace(block_, alone); }
   std::string wrong() const {
     if (std::memcmp(block_.data, image_.data(), image_.size()) == 0) return {};
     const auto at = std::mismatch(image_.begin(), image_.end(), block_.data);

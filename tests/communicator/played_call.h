@@ -79,6 +79,12 @@ class PlayedCall {
     if (!both_) out_buffer_.emplace(pool, bytes(received_.end), taste.other_offset);
   }
 
+  // As PooledBuffer's, of both.
+  void lie_anew(bool alone) {
+    in_buffer_->lie_anew(alone);
+    if (!both_) out_buffer_->lie_anew(alone);
+  }
+
   // Buffers as they are before the call, and what they must be after it. Other keys, other values.
   void fill(uint32_t key) {
     in_buffer_->blank();

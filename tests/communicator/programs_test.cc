@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <deque>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -66,7 +68,8 @@ Step draw_step(std::mt19937& random, int n) {
 // One rank's run of a program. `shared` draws what all ranks must agree on; `own`, what each decides for itself.
 class Program {
  public:
-  Program(unsigned seed, int rank, tuttiComm_t comm) : seed_(seed), shared_(seed), own_(seed * 100 + unsigned(rank)), pool_(own_()) {
+  Program(unsigned seed, std::string setting, bool alone, int rank, tuttiComm_t comm)
+      : seed_(seed), setting_(std::move(setting)), alone_(alone), shared_(seed), own_(seed * 100 + unsigned(rank)), pool_(own_()) {
     tuttiCommCount(comm, &n_);
     comms_[0] = comm;
     EXPECT_EQ(tuttiCommSplit(comm, 0, -rank, &comms_[1], nullptr), tuttiSuccess) << tuttiGetLastError(comm);  // the other way round
@@ -94,7 +97,7 @@ class Program {
  private:
   using Calls = std::vector<PlayedCall>;
 
-  std::string where(unsigned time) const { return fmt::format("program {}, step {}, time {}", seed_, step_, time); }
+  std::string where(unsigned time) const { return fmt::format("program {} ({}), step {}, time {}", seed_, setting_, step_, time); }
 
   Taste draw_taste() {
     Taste taste;
@@ -118,7 +121,7 @@ class Program {
     Calls calls = make_calls(step);
     for (unsigned time = 1; time <= step.times; ++time) {
       if (time > 1 && own_() % 3 == 0) calls = Calls(), calls = make_calls(step);
-      for (PlayedCall& call : calls) call.fill(key + time);
+      fill(calls, key + time);
       dawdle();
       const bool on_stream = own_() % 4 == 0;
       enqueue(calls, on_stream ? stream_ : nullptr, time);
@@ -132,6 +135,14 @@ class Program {
         check(calls, time);
       }
       if (::testing::Test::HasFailure()) return;
+    }
+  }
+
+  void fill(Calls& calls, uint32_t key) {
+    const bool anew = own_() % 5 == 0;
+    for (PlayedCall& call : calls) {
+      if (anew) call.lie_anew(alone_);
+      call.fill(key);
     }
   }
 
@@ -154,7 +165,7 @@ class Program {
     for (const PlayedCall& call : calls) ASSERT_EQ(call.make(nullptr), tuttiSuccess) << call.describe() << ": " << tuttiGetLastError(nullptr);
     ASSERT_EQ(tuttiPrepareEnd(&prepared), tuttiSuccess) << where(0) << ": " << tuttiGetLastError(nullptr);
     for (unsigned time = 1; time <= step.times; ++time) {
-      for (PlayedCall& call : calls) call.fill(key + time);
+      fill(calls, key + time);
       dawdle();
       tuttiStream_t const stream = own_() % 3 == 0 ? stream_ : nullptr;
       ASSERT_EQ(tuttiPreparedStart(prepared, stream), tuttiSuccess) << where(time) << ", prepared: " << tuttiGetLastError(nullptr);
@@ -183,6 +194,8 @@ class Program {
   }
 
   unsigned seed_;
+  std::string setting_;
+  bool alone_;  // no other rank is a thread of this process
   std::mt19937 shared_, own_;
   MemoryPool pool_;
   int n_ = 1;
@@ -191,6 +204,24 @@ class Program {
   std::vector<Calls> pending_;
   size_t step_ = 0;
 };
+
+// The library's settings for a program, which differ with its seed; what they are in words.
+std::string set_up(unsigned seed, RanksOptions& options) {
+  std::mt19937 random(seed);
+  const auto one_of = [&](const auto&... values) { return std::array{values...}[random() % sizeof...(values)]; };
+  std::string words;
+  const auto set = [&](const char* name, const char* value) {
+    if (value == nullptr) ::unsetenv(name);
+    else ::setenv(name, value, 1), words += fmt::format("{}={} ", name, value);
+  };
+  const char* const usual = nullptr;
+  set("TUTTI_SHM_SLOT_BYTES", one_of(usual, usual, "4096", "64K"));
+  set("TUTTI_IN_PLACE_BYTES", one_of(usual, usual, "0", "4K"));
+  set("TUTTI_LEND", one_of(usual, usual, usual, "0"));
+  options.channels = one_of(-1, -1, 1, 3);
+  options.determinism = one_of(-1, -1, 1, 2);
+  return words + fmt::format("channels {}, determinism {}", options.channels, options.determinism);
+}
 
 struct Case {
   int ranks;
@@ -206,7 +237,8 @@ TEST_P(Programs, GiveWhatTheyMust) {
   options.timeout_ms = 60000;
   const unsigned first = asked_for("TUTTI_TEST_SEED", 1), programs = asked_for("TUTTI_TEST_PROGRAMS", 2);
   for (unsigned seed = first; seed < first + programs && !HasFailure(); ++seed) {
-    const Body body = [seed](int rank, tuttiComm_t comm) { Program(seed, rank, comm).run(); };
+    const std::string setting = set_up(seed, options);
+    const Body body = [&](int rank, tuttiComm_t comm) { Program(seed, setting, c.as_processes, rank, comm).run(); };
     if (c.as_processes) run_processes(c.ranks, options, body);
     else run_threads(c.ranks, options, body);
   }
