@@ -376,10 +376,11 @@ const Decision* Liveness::find_decision(uint32_t number) const {
 }
 
 // Whether those above cannot be asked: while joining, the links of the start may not be there yet, and who is not a
-// neighbour is not known.
+// neighbour is not known. (Of two ranks both are neighbours, but a link of the start is nobody's here to open.)
 bool Liveness::cut_off() const {
   if (!lives(rank_) || rank_ == 0) return false;
-  if (!all_known_) return !linked(parent_of(rank_));
+  const int parent = parent_of(rank_);
+  if (!all_known_ || (lives(parent) && dialing_ < 0)) return !linked(parent);
   return dialing_ >= 0 && dialing_unknown_;
 }
 

@@ -381,6 +381,17 @@ TEST(Liveness, WhoCannotWaitForTheRanksAboveDecidesItself) {
   child.decide_alone();  // nothing more
 }
 
+// While joining: the rank above died before it was linked, which others have told; nobody here will ever hear from it.
+TEST(Liveness, WhoHasNotReachedTheRankAboveYetDecidesItself) {
+  for (const bool all_known : {false, true}) {
+    Liveness joining(1, 2, 10 * ns_per_s, 0);
+    if (all_known) joining.all_known();
+    joining.fail({Code::remote_error, 1, "rank 0 has gone, and is waited for in vain"}, 0);
+    ASSERT_NE(joining.verdict(), nullptr) << all_known;
+    EXPECT_FALSE(joining.waits_for_decision());
+  }
+}
+
 TEST_P(LivenessOf, LeavingInAnyOrderIsNoDeath) {
   for (unsigned seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);

@@ -3,12 +3,16 @@
 // Whatever shorter ways the library takes for what it has met before, each buffer holds what it must afterwards, guards and all.
 //
 // TUTTI_TEST_PROGRAMS=N: so many programs of each case (usually 2); TUTTI_TEST_SEED=N: the first one's seed (usually 1).
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <deque>
+#include <new>
 #include <random>
 #include <string>
 #include <thread>
@@ -65,39 +69,67 @@ Step draw_step(std::mt19937& random, int n) {
   return step;
 }
 
+// What a program ends by before its end: an error that a call gave, or a buffer that is not as it must be.
+struct Ended {
+  tuttiResult_t result;
+  std::string sentence;
+};
+
 // One rank's run of a program. `shared` draws what all ranks must agree on; `own`, what each decides for itself.
 class Program {
  public:
+  // alone: no other rank is a thread of this process.
   Program(unsigned seed, std::string setting, bool alone, int rank, tuttiComm_t comm)
       : seed_(seed), setting_(std::move(setting)), alone_(alone), shared_(seed), own_(seed * 100 + unsigned(rank)), pool_(own_()) {
-    tuttiCommCount(comm, &n_);
     comms_[0] = comm;
-    EXPECT_EQ(tuttiCommSplit(comm, 0, -rank, &comms_[1], nullptr), tuttiSuccess) << tuttiGetLastError(comm);  // the other way round
-    EXPECT_EQ(tuttiCommSplit(comm, rank % 2, rank, &comms_[2], nullptr), tuttiSuccess) << tuttiGetLastError(comm);
-    EXPECT_EQ(tuttiStreamCreate(&stream_), tuttiSuccess);
   }
+  Program(const Program&) = delete;
   ~Program() {
     EXPECT_EQ(tuttiStreamDestroy(stream_), tuttiSuccess);
     for (size_t i = 1; i < communicators; ++i) EXPECT_EQ(tuttiCommDestroy(comms_[i]), tuttiSuccess);
   }
 
+  // Throws Ended.
   void run() {
-    std::deque<Step> last;
-    for (step_ = 0; step_ < steps && !::testing::Test::HasFailure(); ++step_) {
-      const bool is_known = last.size() > 2 && shared_() % 3 == 0;
-      const Step step = is_known ? last[shared_() % last.size()] : draw_step(shared_, n_);
-      const uint32_t key = uint32_t(shared_());
-      run(step, key);
-      last.push_back(step);
-      if (last.size() > 5) last.pop_front();
+    try {
+      join();
+      std::deque<Step> last;
+      for (step_ = 0; step_ < steps; ++step_) {
+        const bool is_known = last.size() > 2 && shared_() % 3 == 0;
+        const Step step = is_known ? last[shared_() % last.size()] : draw_step(shared_, n_);
+        run(step, uint32_t(shared_()));
+        last.push_back(step);
+        if (last.size() > 5) last.pop_front();
+      }
+      settle();
+    } catch (const Ended&) {
+      // Nothing is freed that may be in use.
+      for (const tuttiComm_t comm : comms_)
+        if (comm != nullptr) tuttiCommAbort(comm);
+      tuttiStreamSynchronize(stream_);
+      end_prepared();
+      throw;
     }
-    settle();
   }
 
  private:
   using Calls = std::vector<PlayedCall>;
 
-  std::string where(unsigned time) const { return fmt::format("program {} ({}), step {}, time {}", seed_, setting_, step_, time); }
+  std::string where(const std::string& what) const {
+    return fmt::format("program {} ({}), step {}, time {}: {}", seed_, setting_, step_, time_, what);
+  }
+  void must_succeed(tuttiResult_t result, const std::string& what) const {
+    if (result != tuttiSuccess) throw Ended{result, where(what + ": " + tuttiGetLastError(nullptr))};
+  }
+
+  void join() {
+    must_succeed(tuttiCommCount(comms_[0], &n_), "count");
+    must_succeed(tuttiStreamCreate(&stream_), "stream");
+    int rank = 0;
+    must_succeed(tuttiCommUserRank(comms_[0], &rank), "rank");
+    must_succeed(tuttiCommSplit(comms_[0], 0, -rank, &comms_[1], nullptr), "split");  // the other way round
+    must_succeed(tuttiCommSplit(comms_[0], rank % 2, rank, &comms_[2], nullptr), "split");
+  }
 
   Taste draw_taste() {
     Taste taste;
@@ -109,83 +141,74 @@ class Program {
     return taste;
   }
 
-  Calls make_calls(const Step& step) {
-    Calls calls;
-    calls.reserve(step.calls.size());
-    for (const Played& played : step.calls) calls.emplace_back(played, draw_taste(), comms_[played.communicator], pool_);
-    return calls;
+  void make_calls(const Step& step) {
+    calls_.clear();
+    calls_.reserve(step.calls.size());
+    for (const Played& played : step.calls) calls_.emplace_back(played, draw_taste(), comms_[played.communicator], pool_);
   }
 
   void run(const Step& step, uint32_t key) {
-    if (own_() % 4 == 0) return run_prepared(step, key);
-    Calls calls = make_calls(step);
-    for (unsigned time = 1; time <= step.times; ++time) {
-      if (time > 1 && own_() % 3 == 0) calls = Calls(), calls = make_calls(step);
-      fill(calls, key + time);
+    const bool is_prepared = own_() % 4 == 0;
+    make_calls(step);
+    if (is_prepared) prepare();
+    for (time_ = 1; time_ <= step.times; ++time_) {
+      if (time_ > 1 && !is_prepared && own_() % 3 == 0) make_calls(step);
+      fill(key + time_);
       dawdle();
-      const bool on_stream = own_() % 4 == 0;
-      enqueue(calls, on_stream ? stream_ : nullptr, time);
-      if (!on_stream) {
-        check(calls, time);
-      } else if (time == step.times && own_() % 2 == 0) {
-        pending_.push_back(std::move(calls));
+      tuttiStream_t const stream = own_() % 4 == 0 ? stream_ : nullptr;
+      if (is_prepared) must_succeed(tuttiPreparedStart(prepared_, stream), "prepared");
+      else make(stream);
+      if (stream != nullptr && !is_prepared && time_ == step.times && own_() % 2 == 0) {
+        pending_.push_back(std::exchange(calls_, {}));
         if (pending_.size() > 3) settle();
       } else {
-        settle();
-        check(calls, time);
+        if (stream != nullptr) settle();
+        check(calls_);
       }
-      if (::testing::Test::HasFailure()) return;
     }
+    end_prepared();
   }
 
-  void fill(Calls& calls, uint32_t key) {
+  void fill(uint32_t key) {
     const bool anew = own_() % 5 == 0;
-    for (PlayedCall& call : calls) {
+    for (PlayedCall& call : calls_) {
       if (anew) call.lie_anew(alone_);
       call.fill(key);
     }
   }
 
-  void enqueue(const Calls& calls, tuttiStream_t stream, unsigned time) {
+  // Makes the calls, in a group or one by one.
+  void make(tuttiStream_t stream) {
     const bool in_group = own_() % 2 == 0;
-    if (in_group) {
-      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    if (in_group) must_succeed(tuttiGroupStart(), "group");
+    tuttiResult_t result = tuttiSuccess;
+    std::string what = "group";
+    for (size_t i = 0; i < calls_.size() && result == tuttiSuccess; ++i) {
+      result = calls_[i].make(stream);
+      if (result != tuttiSuccess) what = calls_[i].describe();
     }
-    for (const PlayedCall& call : calls)
-      ASSERT_EQ(call.make(stream), tuttiSuccess) << where(time) << ": " << call.describe() << ": " << tuttiGetLastError(nullptr);
-    if (in_group) {
-      ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << where(time) << ": " << tuttiGetLastError(nullptr);
-    }
+    if (in_group) result = tuttiGroupEnd();  // the error of a call that was refused, too
+    must_succeed(result, what);
   }
 
-  void run_prepared(const Step& step, uint32_t key) {
-    Calls calls = make_calls(step);
-    tuttiPrepared_t prepared = nullptr;
-    ASSERT_EQ(tuttiPrepareStart(), tuttiSuccess);
-    for (const PlayedCall& call : calls) ASSERT_EQ(call.make(nullptr), tuttiSuccess) << call.describe() << ": " << tuttiGetLastError(nullptr);
-    ASSERT_EQ(tuttiPrepareEnd(&prepared), tuttiSuccess) << where(0) << ": " << tuttiGetLastError(nullptr);
-    for (unsigned time = 1; time <= step.times; ++time) {
-      fill(calls, key + time);
-      dawdle();
-      tuttiStream_t const stream = own_() % 3 == 0 ? stream_ : nullptr;
-      ASSERT_EQ(tuttiPreparedStart(prepared, stream), tuttiSuccess) << where(time) << ", prepared: " << tuttiGetLastError(nullptr);
-      if (stream != nullptr) settle();
-      check(calls, time);
-      if (::testing::Test::HasFailure()) break;
-    }
-    EXPECT_EQ(tuttiPreparedDestroy(prepared), tuttiSuccess);
+  void prepare() {
+    must_succeed(tuttiPrepareStart(), "prepare");
+    for (const PlayedCall& call : calls_)
+      if (call.make(nullptr) != tuttiSuccess) break;
+    must_succeed(tuttiPrepareEnd(&prepared_), "prepare");
   }
+  void end_prepared() { EXPECT_EQ(tuttiPreparedDestroy(std::exchange(prepared_, nullptr)), tuttiSuccess); }
 
   // Waits for what is on the stream, and looks at it.
   void settle() {
-    EXPECT_EQ(tuttiStreamSynchronize(stream_), tuttiSuccess) << where(0) << ": " << tuttiGetLastError(nullptr);
-    for (const Calls& calls : pending_) check(calls, 0);
+    must_succeed(tuttiStreamSynchronize(stream_), "stream");
+    for (const Calls& calls : pending_) check(calls);
     pending_.clear();
   }
-  void check(const Calls& calls, unsigned time) {
+  void check(const Calls& calls) const {
     for (const PlayedCall& call : calls) {
       const std::string wrong = call.wrong();
-      ASSERT_TRUE(wrong.empty()) << where(time) << ": " << wrong;
+      if (!wrong.empty()) throw Ended{tuttiSuccess, where(wrong)};
     }
   }
   // Ranks are late by themselves, seldom by much.
@@ -193,16 +216,19 @@ class Program {
     if (own_() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own_() % (own_() % 8 == 0 ? 4000 : 200)));
   }
 
-  unsigned seed_;
-  std::string setting_;
-  bool alone_;  // no other rank is a thread of this process
+  const unsigned seed_;
+  const std::string setting_;
+  const bool alone_;
   std::mt19937 shared_, own_;
   MemoryPool pool_;
   int n_ = 1;
   std::array<tuttiComm_t, communicators> comms_{};
   tuttiStream_t stream_ = nullptr;
-  std::vector<Calls> pending_;
+  Calls calls_;                 // of this step
+  std::vector<Calls> pending_;  // of steps before, on the stream
+  tuttiPrepared_t prepared_ = nullptr;
   size_t step_ = 0;
+  unsigned time_ = 0;
 };
 
 // The library's settings for a program, which differ with its seed; what they are in words.
@@ -238,7 +264,13 @@ TEST_P(Programs, GiveWhatTheyMust) {
   const unsigned first = asked_for("TUTTI_TEST_SEED", 1), programs = asked_for("TUTTI_TEST_PROGRAMS", 2);
   for (unsigned seed = first; seed < first + programs && !HasFailure(); ++seed) {
     const std::string setting = set_up(seed, options);
-    const Body body = [&](int rank, tuttiComm_t comm) { Program(seed, setting, c.as_processes, rank, comm).run(); };
+    const Body body = [&](int rank, tuttiComm_t comm) {
+      try {
+        Program(seed, setting, c.as_processes, rank, comm).run();
+      } catch (const Ended& ended) {
+        ADD_FAILURE() << ended.sentence << " (" << tuttiGetErrorString(ended.result) << ")";
+      }
+    };
     if (c.as_processes) run_processes(c.ranks, options, body);
     else run_threads(c.ranks, options, body);
   }
@@ -252,6 +284,54 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Programs,
                                            Case{4, "shm", true}, Case{5, "shm", false}, Case{7, "shm", true}, Case{2, "tcp", true},
                                            Case{3, "tcp", false}),
                          name_of);
+
+// Somewhere in its program one rank dies. All others' programs end, by an error that says why and long before any deadline, or
+// because they were through; and until then each buffer was as it must be.
+TEST(MortalPrograms, EndForAllWhenARankDies) {
+  using Clock = std::chrono::steady_clock;
+  struct Seen {
+    std::atomic<Clock::rep> killed{0};
+  };
+  void* const memory = ::mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const auto seconds_since = [](Clock::rep then) {
+    return std::chrono::duration<double>(Clock::now().time_since_epoch() - Clock::duration(then)).count();
+  };
+  constexpr double verdict_s_max = sanitized ? 10 : 4;
+  const unsigned first = asked_for("TUTTI_TEST_SEED", 1), programs = 6 * asked_for("TUTTI_TEST_PROGRAMS", 2);
+  for (unsigned seed = first; seed < first + programs && !HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    Seen& seen = *new (memory) Seen;
+    RanksOptions options;
+    options.transport = random() % 3 == 0 ? "tcp" : "shm";
+    options.timeout_ms = 60000;
+    const std::string setting = set_up(seed, options) + ", " + options.transport;
+    const int n = 2 + int(random() % 4), victim = int(random() % unsigned(n));
+    const std::chrono::microseconds delay(random() % (1u << (8 + random() % 10)));
+    Processes processes(n, options, [&](int rank, tuttiComm_t comm) {
+      std::jthread end;
+      if (rank == victim)
+        end = std::jthread([&] {
+          std::this_thread::sleep_for(delay);
+          seen.killed = Clock::now().time_since_epoch().count();
+          ::kill(::getpid(), SIGKILL);
+        });
+      try {
+        Program(seed, setting, true, rank, comm).run();
+      } catch (const Ended& ended) {
+        EXPECT_TRUE(ended.result == tuttiRemoteError || ended.result == tuttiAborted)
+            << ended.sentence << " (" << tuttiGetErrorString(ended.result) << ")";
+        EXPECT_LT(seconds_since(seen.killed), verdict_s_max) << ended.sentence;
+      }
+    });
+    for (int rank = 0; rank < n; ++rank) {
+      const int status = processes.wait(rank);
+      if (rank == victim) EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+      else EXPECT_EQ(status, 0) << "rank " << rank << " of " << n << ", program " << seed << " (" << setting << ")";
+    }
+  }
+  ::munmap(memory, sizeof(Seen));
+}
 
 }  // namespace
 }  // namespace tutti::test
