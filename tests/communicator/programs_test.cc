@@ -285,12 +285,12 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Programs,
                                            Case{3, "tcp", false}),
                          name_of);
 
-// Somewhere in its program one rank dies. All others' programs end, by an error that says why and long before any deadline, or
-// because they were through; and until then each buffer was as it must be.
-TEST(MortalPrograms, EndForAllWhenARankDies) {
+// Somewhere in its program one rank dies, or aborts from another thread. All others' programs end, by an error that says why and
+// long before any deadline, or because they were through; and until then each buffer was as it must be.
+TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
   using Clock = std::chrono::steady_clock;
   struct Seen {
-    std::atomic<Clock::rep> killed{0};
+    std::atomic<Clock::rep> ended{0};
   };
   void* const memory = ::mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -307,26 +307,28 @@ TEST(MortalPrograms, EndForAllWhenARankDies) {
     options.timeout_ms = 60000;
     const std::string setting = set_up(seed, options) + ", " + options.transport;
     const int n = 2 + int(random() % 4), victim = int(random() % unsigned(n));
+    const bool aborts = random() % 3 == 0;
     const std::chrono::microseconds delay(random() % (1u << (8 + random() % 10)));
     Processes processes(n, options, [&](int rank, tuttiComm_t comm) {
       std::jthread end;
       if (rank == victim)
         end = std::jthread([&] {
           std::this_thread::sleep_for(delay);
-          seen.killed = Clock::now().time_since_epoch().count();
-          ::kill(::getpid(), SIGKILL);
+          seen.ended = Clock::now().time_since_epoch().count();
+          if (aborts) EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+          else ::kill(::getpid(), SIGKILL);
         });
       try {
         Program(seed, setting, true, rank, comm).run();
       } catch (const Ended& ended) {
         EXPECT_TRUE(ended.result == tuttiRemoteError || ended.result == tuttiAborted)
             << ended.sentence << " (" << tuttiGetErrorString(ended.result) << ")";
-        EXPECT_LT(seconds_since(seen.killed), verdict_s_max) << ended.sentence;
+        EXPECT_LT(seconds_since(seen.ended), verdict_s_max) << ended.sentence;
       }
     });
     for (int rank = 0; rank < n; ++rank) {
       const int status = processes.wait(rank);
-      if (rank == victim) EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+      if (rank == victim && !aborts) EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
       else EXPECT_EQ(status, 0) << "rank " << rank << " of " << n << ", program " << seed << " (" << setting << ")";
     }
   }
