@@ -288,13 +288,16 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, b
   return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
 }
 
+// Whether each rank writes an output of its own, and only copies: then all do so at once.
+bool all_copy(const Meaning& call) { return !call.reduces && (!call.rooted || call.output == Part::own); }
+
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
   std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
   if (place != nullptr) return place.get();
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
   const Meaning& call = meaning(row.collective());
-  const uint64_t factor = call.reduces || call.rooted ? 1 : options.cached_copies_factor;
+  const uint64_t factor = all_copy(call) ? options.cached_copies_factor : 1;
   place->uncached_bytes_min = exceeding_bytes(options, row.collective(), true);
   place->streamed_bytes_min = factor * place->uncached_bytes_min;
   place->all_streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), false);

@@ -226,6 +226,8 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "there is one reader of memory, and others write to it";
   EXPECT_EQ(from(Collective::all_gather, 2), 16'000'000u);
   EXPECT_EQ(uncached, 8'000'000u) << "they exceed the cache all the same";
+  EXPECT_EQ(from(Collective::scatter, 2), 24'000'000u) << "the root has a block to copy, too";
+  EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "the root alone writes an output";
 }
 
 // What fits the cache beside the inputs is kept there, so that time grows with size, not by a leap.
