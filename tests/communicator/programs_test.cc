@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -89,6 +90,9 @@ class Program {
     for (size_t i = 1; i < communicators; ++i) EXPECT_EQ(tuttiCommDestroy(comms_[i]), tuttiSuccess);
   }
 
+  // From this step on the first call that can be is made another one, which the other ranks do not make.
+  void slip_at(size_t step) { slips_at_ = step; }
+
   // Throws Ended.
   void run() {
     try {
@@ -144,7 +148,24 @@ class Program {
   void make_calls(const Step& step) {
     calls_.clear();
     calls_.reserve(step.calls.size());
-    for (const Played& played : step.calls) calls_.emplace_back(played, draw_taste(), comms_[played.communicator], pool_);
+    for (Played played : step.calls) {
+      if (step_ >= slips_at_ && !has_slipped_) has_slipped_ = make_another(played);
+      calls_.emplace_back(played, draw_taste(), comms_[played.communicator], pool_);
+    }
+  }
+  // False: it stays as it is, for it has nobody to tell it from what others call.
+  bool make_another(Played& played) {
+    if (played.kind > Kind::all_to_all || played.communicator == 2 || n_ < 2 || played.count == 0) return false;
+    const bool reduces = played.kind <= Kind::exscan || played.kind == Kind::reduce_scatter;
+    switch (own_() % 4) {
+      case 0: played.count += 1 + own_() % 3; break;
+      case 1: played.count = 1 + (played.count + 100) * 7 % 50000; break;
+      case 2: played.type = played.type == tuttiInt32 ? tuttiFloat32 : tuttiInt32; break;
+      default:
+        if (!reduces) return false;
+        played.op = played.op == tuttiSum ? tuttiMax : tuttiSum;
+    }
+    return true;
   }
 
   void run(const Step& step, uint32_t key) {
@@ -206,6 +227,7 @@ class Program {
     pending_.clear();
   }
   void check(const Calls& calls) const {
+    if (has_slipped_) return;  // of a call that nobody else makes nothing is known
     for (const PlayedCall& call : calls) {
       const std::string wrong = call.wrong();
       if (!wrong.empty()) throw Ended{tuttiSuccess, where(wrong)};
@@ -229,6 +251,8 @@ class Program {
   tuttiPrepared_t prepared_ = nullptr;
   size_t step_ = 0;
   unsigned time_ = 0;
+  size_t slips_at_ = ~size_t{0};
+  bool has_slipped_ = false;
 };
 
 // The library's settings for a program, which differ with its seed; what they are in words.
@@ -333,6 +357,35 @@ TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
     }
   }
   ::munmap(memory, sizeof(Seen));
+}
+
+// Somewhere in its program one rank makes another call than all others. All end by an error or were through before they could hear
+// of it, and nobody takes what it has not asked for. Where the two calls go by different algorithms no message of one need meet
+// the other: then it is the deadline that ends them.
+TEST(MistakenPrograms, EndForAllAndCorruptNothing) {
+  const unsigned first = asked_for("TUTTI_TEST_SEED", 1), programs = 6 * asked_for("TUTTI_TEST_PROGRAMS", 2);
+  for (unsigned seed = first; seed < first + programs && !HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    RanksOptions options;
+    options.transport = random() % 3 == 0 ? "tcp" : "shm";
+    options.timeout_ms = 3000;
+    const std::string setting = set_up(seed, options) + ", " + options.transport;
+    const int n = 2 + int(random() % 4), victim = int(random() % unsigned(n));
+    const size_t step = random() % steps;
+    run_processes(n, options, [&](int rank, tuttiComm_t comm) {
+      Program program(seed, setting, true, rank, comm);
+      if (rank == victim) program.slip_at(step);
+      try {
+        program.run();
+      } catch (const Ended& ended) {
+        const std::array expected = {tuttiMismatch, tuttiRemoteError, tuttiAborted, tuttiTimeout};
+        EXPECT_TRUE(std::ranges::find(expected, ended.result) != expected.end())
+            << "rank " << victim << " slips from step " << step << " on; " << ended.sentence << " ("
+            << tuttiGetErrorString(ended.result) << ")";
+        EXPECT_NE(ended.sentence.find("rank "), std::string::npos) << ended.sentence;
+      }
+    });
+  }
 }
 
 }  // namespace
