@@ -35,7 +35,10 @@ class MemoryPool {
   // One that has been used before, as a rule, if some free one suits.
   Block take(size_t bytes) {
     std::shuffle(free_.begin(), free_.end(), random_);
-    const auto suits = [&](const Block& block) { return block.bytes >= bytes && (block.bytes / 4 <= bytes + 4096 || block.bytes == shared_bytes_max + 1); };
+    const auto suits = [&](const Block& block) {
+      const bool is_far_too_large = block.bytes / 4 > bytes + 4096 && block.bytes != shared_bytes_max + 1;
+      return block.bytes >= bytes && !is_far_too_large;
+    };
     const auto found = std::find_if(free_.begin(), free_.end(), suits);
     if (found != free_.end() && random_() % 4 != 0) {
       const Block block = *found;
@@ -52,8 +55,8 @@ class MemoryPool {
       free_.pop_back();
     }
   }
-  // New pages in place of a block's own, if it has such; else it stays as it is. No other thread may map memory meanwhile where
-  // the block is the library's, so these stay, too, where `alone` is false.
+  // New pages in place of a block's own, if it has such; else it stays as it is. No other thread may map memory meanwhile
+  // where the block is the library's, so these stay, too, where `alone` is false.
   static void replace(Block& block, bool alone) {
     if (block.from == From::library && alone && block.bytes > shared_bytes_max) {
       release(block);
@@ -65,7 +68,7 @@ class MemoryPool {
   }
 
  private:
-  static constexpr size_t shared_bytes_max = size_t{4} << 20;  // smaller blocks of tuttiMemAlloc share their pages with others
+  static constexpr size_t shared_bytes_max = size_t{4} << 20;  // no larger blocks of tuttiMemAlloc share pages with others
 
   static void* pages(void* where, size_t bytes, int flags) {
     void* const memory = ::mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
@@ -103,7 +106,10 @@ class MemoryPool {
 class PooledBuffer {
  public:
   PooledBuffer(MemoryPool& pool, size_t bytes, size_t offset)
-      : pool_(&pool), block_(pool.take(bytes + offset + 2 * guard_bytes)), at_(guard_bytes + offset), image_(bytes + offset + 2 * guard_bytes) {}
+      : pool_(&pool),
+        block_(pool.take(bytes + offset + 2 * guard_bytes)),
+        at_(guard_bytes + offset),
+        image_(bytes + offset + 2 * guard_bytes) {}
   PooledBuffer(PooledBuffer&& other) noexcept
       : pool_(std::exchange(other.pool_, nullptr)), block_(other.block_), at_(other.at_), image_(std::move(other.image_)) {}
   ~PooledBuffer() {

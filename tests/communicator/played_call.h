@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,18 +18,20 @@
 namespace tutti::test {
 
 enum class Kind : uint8_t {
-  all_reduce, reduce, scan, exscan, broadcast,             // one vector
+  all_reduce, reduce, scan, exscan, broadcast,              // one vector
   all_gather, gather, reduce_scatter, scatter, all_to_all,  // a block for or from each rank
   all_gather_v, gather_v, reduce_scatter_v, scatter_v, all_to_all_v,
   barrier,
-  shift,     // each rank sends to the one so many further
-  pair,      // the root alone sends, to the one so many further
-  exchange   // sends and receives of unlike sizes between all, themselves too, in any order
+  shift,    // each rank sends to the one so many further
+  pair,     // the root alone sends, to the one so many further
+  exchange  // sends and receives of unlike sizes between all, themselves too, in any order
 };
 constexpr int kinds = 19;
 constexpr const char* kind_names[kinds] = {
-    "all_reduce", "reduce", "scan", "exscan", "broadcast", "all_gather", "gather", "reduce_scatter", "scatter", "all_to_all",
-    "all_gather_v", "gather_v", "reduce_scatter_v", "scatter_v", "all_to_all_v", "barrier", "shift", "pair", "exchange"};
+    "all_reduce", "reduce", "scan", "exscan", "broadcast",
+    "all_gather", "gather", "reduce_scatter", "scatter", "all_to_all",
+    "all_gather_v", "gather_v", "reduce_scatter_v", "scatter_v", "all_to_all_v",
+    "barrier", "shift", "pair", "exchange"};
 
 // What all ranks know of a call.
 struct Played {
@@ -43,9 +46,9 @@ struct Played {
 // What a rank decides for itself.
 struct Taste {
   bool in_place = false;
-  size_t gap = 0;                           // elements between blocks that have displacements
-  size_t offset = 0, other_offset = 0;      // of its buffers, in bytes
-  bool backwards = false;                   // the order of an exchange
+  size_t gap = 0;                       // elements between blocks that have displacements
+  size_t offset = 0, other_offset = 0;  // of its buffers, in bytes
+  bool backwards = false;               // the order of an exchange
 };
 
 constexpr uint32_t mixed(uint32_t a, uint32_t b) {
@@ -61,7 +64,8 @@ constexpr uint32_t given(uint32_t key, size_t rank, size_t i) {
 
 class PlayedCall {
  public:
-  PlayedCall(const Played& played, const Taste& taste, tuttiComm_t comm, MemoryPool& pool) : played_(played), taste_(taste), comm_(comm) {
+  PlayedCall(const Played& played, const Taste& taste, tuttiComm_t comm, MemoryPool& pool)
+      : played_(played), taste_(taste), comm_(comm) {
     int n = 0, rank = 0;
     tuttiCommCount(comm, &n);
     tuttiCommUserRank(comm, &rank);
@@ -69,8 +73,7 @@ class PlayedCall {
     root_ = played.salt % n_;
     distance_ = n_ < 2 ? 0 : 1 + played.salt / 16 % (n_ - 1);
     find_blocks();
-    const bool one = taste.in_place && may_be_in_place();
-    if (one && sends() && receives()) {
+    if (taste.in_place && may_be_in_place() && sends() && receives()) {
       // Of one vector or of all blocks both are the same; else one is the own block of the other.
       both_ = true;
       own_at_ = given_.at.size() != received_.at.size() ? me_ * played.count : 0;
@@ -123,9 +126,9 @@ class PlayedCall {
       case Kind::all_to_all_v: return tuttiAlltoAllV(in, gs.data(), gd, out, rs.data(), rd, type, comm_, stream);
       case Kind::barrier: return tuttiBarrier(comm_, stream);
       case Kind::shift:
-        return tuttiSendRecv(in, count, int((me_ + distance_) % n_), out, count, int((me_ + n_ - distance_) % n_), type, comm_, stream);
+        return tuttiSendRecv(in, count, after(me_), out, count, before(me_), type, comm_, stream);
       case Kind::pair:
-        if (sends()) return tuttiSend(in, count, type, int((me_ + distance_) % n_), comm_, stream);
+        if (sends()) return tuttiSend(in, count, type, after(me_), comm_, stream);
         return receives() ? tuttiRecv(out, count, type, root, comm_, stream) : tuttiSuccess;
       case Kind::exchange: return exchange(stream);
     }
@@ -139,9 +142,9 @@ class PlayedCall {
     return what.empty() ? what : fmt::format("{}: {}", describe(), what);
   }
   std::string describe() const {
-    return fmt::format("{} of {} elements of type {}, op {}, root {}, distance {}{}{}, rank {} of {}", kind_names[size_t(played_.kind)],
-                       played_.count, int(played_.type), int(played_.op), root_, distance_, both_ ? ", in place" : "",
-                       taste_.gap > 0 ? ", with gaps" : "", me_, n_);
+    return fmt::format("{} of {} elements of type {}, op {}, root {}, distance {}{}{}, rank {} of {}",
+                       kind_names[size_t(played_.kind)], played_.count, int(played_.type), int(played_.op), root_, distance_,
+                       both_ ? ", in place" : "", taste_.gap > 0 ? ", with gaps" : "", me_, n_);
   }
 
  private:
@@ -167,7 +170,12 @@ class PlayedCall {
   bool may_be_in_place() const { return played_.kind <= Kind::all_to_all; }
   size_t width() const { return tuttiTypeSize(played_.type); }
   size_t bytes(size_t elements) const { return elements * width(); }
-  bool one_vector() const { return played_.kind <= Kind::broadcast || played_.kind == Kind::shift || played_.kind == Kind::pair; }
+  bool one_vector() const {
+    return played_.kind <= Kind::broadcast || played_.kind == Kind::shift || played_.kind == Kind::pair;
+  }
+  // Whom a rank sends to in a shift, and whom it receives from.
+  int after(size_t rank) const { return int((rank + distance_) % n_); }
+  int before(size_t rank) const { return int((rank + n_ - distance_) % n_); }
 
   // Elements that `from` gives for `to`, and which of its elements is the first of them.
   size_t size(size_t from, size_t to) const {
@@ -192,7 +200,7 @@ class PlayedCall {
       case Kind::broadcast:
       case Kind::scatter:
       case Kind::pair: return {root_};
-      case Kind::shift: return {(me_ + n_ - distance_) % n_};
+      case Kind::shift: return {size_t(before(me_))};
       case Kind::scan: all.resize(me_ + 1); break;
       case Kind::exscan: all.resize(me_); break;
       default: all.resize(n_);
@@ -217,7 +225,7 @@ class PlayedCall {
       case Kind::pair:
         if (distance_ == 0) in = out = Parts::none;  // there is no other
         else if (!is_root) in = Parts::none;
-        if (me_ != (root_ + distance_) % n_) out = Parts::none;
+        if (me_ != size_t(after(root_))) out = Parts::none;
         break;
       default: break;
     }

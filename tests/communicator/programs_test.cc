@@ -1,6 +1,7 @@
-// Whole programs, drawn from a seed: calls of every kind and size in any order, made again with the same buffers or with others,
-// alone, in groups, on a stream or prepared, on a communicator and its parts, in memory of every kind that comes and goes.
-// Whatever shorter ways the library takes for what it has met before, each buffer holds what it must afterwards, guards and all.
+// Whole programs, drawn from a seed: calls of every kind and size in any order, made again with the same buffers or with
+// others, alone, in groups, on a stream or prepared, on a communicator and its parts, in memory of every kind that comes
+// and goes. Whatever shorter ways the library takes for what it has met before, each buffer holds what it must afterwards,
+// guards and all.
 //
 // TUTTI_TEST_PROGRAMS=N: so many programs of each case (usually 2); TUTTI_TEST_SEED=N: the first one's seed (usually 1).
 #include <sys/mman.h>
@@ -57,8 +58,8 @@ Played draw_call(std::mt19937& random, int n) {
   const size_t count_max = bytes_max / tuttiTypeSize(call.type) / (call.kind <= Kind::broadcast ? 1 : size_t(n));
   // As many sizes of each magnitude; large ones seldom, since they take long; often round numbers.
   const unsigned magnitude = random() % 8 == 0 ? random() % 24 : random() % 18;
-  call.count = magnitude == 0 ? 0 : (size_t{1} << (magnitude - 1)) + (random() % 2 == 0 ? 0 : random() % (size_t{1} << (magnitude - 1)));
-  call.count = std::min(call.count, count_max);
+  const size_t power = (size_t{1} << magnitude) / 2;  // 0, 1, 2, 4, …
+  call.count = std::min(count_max, power + (power == 0 || random() % 2 == 0 ? 0 : random() % power));
   return call;
 }
 
@@ -81,7 +82,12 @@ class Program {
  public:
   // alone: no other rank is a thread of this process.
   Program(unsigned seed, std::string setting, bool alone, int rank, tuttiComm_t comm)
-      : seed_(seed), setting_(std::move(setting)), alone_(alone), shared_(seed), own_(seed * 100 + unsigned(rank)), pool_(own_()) {
+      : seed_(seed),
+        setting_(std::move(setting)),
+        alone_(alone),
+        shared_(seed),
+        own_(seed * 100 + unsigned(rank)),
+        pool_(own_()) {
     comms_[0] = comm;
   }
   Program(const Program&) = delete;
@@ -301,16 +307,17 @@ TEST_P(Programs, GiveWhatTheyMust) {
 }
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_{}_{}", info.param.ranks, info.param.transport, info.param.as_processes ? "AsProcesses" : "AsThreads");
+  return fmt::format("{}_{}_{}", info.param.ranks, info.param.transport,
+                     info.param.as_processes ? "AsProcesses" : "AsThreads");
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, Programs,
-                         ::testing::Values(Case{1, "shm", false}, Case{2, "shm", false}, Case{2, "shm", true}, Case{3, "shm", true},
-                                           Case{4, "shm", true}, Case{5, "shm", false}, Case{7, "shm", true}, Case{2, "tcp", true},
-                                           Case{3, "tcp", false}),
+                         ::testing::Values(Case{1, "shm", false}, Case{2, "shm", false}, Case{2, "shm", true},
+                                           Case{3, "shm", true}, Case{4, "shm", true}, Case{5, "shm", false},
+                                           Case{7, "shm", true}, Case{2, "tcp", true}, Case{3, "tcp", false}),
                          name_of);
 
-// Somewhere in its program one rank dies, or aborts from another thread. All others' programs end, by an error that says why and
-// long before any deadline, or because they were through; and until then each buffer was as it must be.
+// Somewhere in its program one rank dies, or aborts from another thread. All others' programs end, by an error that says why
+// and long before any deadline, or because they were through; and until then each buffer was as it must be.
 TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
   using Clock = std::chrono::steady_clock;
   struct Seen {
@@ -359,9 +366,9 @@ TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
   ::munmap(memory, sizeof(Seen));
 }
 
-// Somewhere in its program one rank makes another call than all others. All end by an error or were through before they could hear
-// of it, and nobody takes what it has not asked for. Where the two calls go by different algorithms no message of one need meet
-// the other: then it is the deadline that ends them.
+// Somewhere in its program one rank makes another call than all others. All end by an error or were through before they
+// could hear of it, and nobody takes what it has not asked for. Where the two calls go by different algorithms no message of
+// one need meet the other: then it is the deadline that ends them.
 TEST(MistakenPrograms, EndForAllAndCorruptNothing) {
   const unsigned first = asked_for("TUTTI_TEST_SEED", 1), programs = 6 * asked_for("TUTTI_TEST_PROGRAMS", 2);
   for (unsigned seed = first; seed < first + programs && !HasFailure(); ++seed) {
