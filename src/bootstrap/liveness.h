@@ -28,8 +28,8 @@
 //  - A parent-to-be that refuses the connection has vanished: its process has left, or died, and others may know which.
 //    So a death within the repair of a leave may go unnoticed here, if every neighbour of the dead rank has left too; an
 //    innocent rank is not blamed instead. A repaired link that ends before its first message is tried again.
-//  - Who cannot reach those who might decide (they are not known yet while joining, or the driver's patience has ended)
-//    decides alone.
+//  - Who cannot reach those who might decide (while joining they are not known or not linked yet, or the driver's patience
+//    has ended) decides alone.
 #pragma once
 
 #include <cstddef>

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -593,10 +594,30 @@ std::string Communicator::waiting_sentence(const Operation& operation, const Wai
   const bool on_device = waiting.on_device || (&operation == by_peers_ && peer_path_->waits_for_device());
   const std::string for_whom = on_device  ? std::string("its own device")
                                : waiting.peer < 0 ? std::string("its own links") : bootstrap_->describe(waiting.peer);
-  return fmt::format("{} waited {} ms in {} ({}, step {} of {}, tile {}, channel {}) {} {}", bootstrap_->describe(rank_),
+  return fmt::format("{} waited {} ms in {} ({}, step {} of {}, tile {}, channel {}) {} {}{}", bootstrap_->describe(rank_),
                      timeout_ns / ns_per_ms, describe_call(work.signature), work.plan->algorithm, waiting.step + 1,
                      work.plan->steps.size(), waiting.tile, waiting.channel,
-                     on_device ? "for" : waiting.sending ? "to send to" : "for a message from", for_whom);
+                     on_device ? "for" : waiting.sending ? "to send to" : "for a message from", for_whom,
+                     unread_calls(work.signature));
+}
+
+// Of which other collectives messages have come that nobody here asks for: of later calls, or of others than this rank
+// makes, which need not meet its own where it awaits other ranks than theirs do.
+std::string Communicator::unread_calls(uint64_t signature) const {
+  constexpr size_t calls_max = 3;
+  std::vector<uint64_t> seen;
+  std::string text;
+  for (size_t at = 0; at < links_.endpoints.size() && seen.size() < calls_max; ++at) {
+    const Endpoint* const endpoint = links_.endpoints[at];
+    const std::optional<uint64_t> other = endpoint != nullptr ? endpoint->next_signature() : std::nullopt;
+    if (!other || *other == signature || unpack(*other).kind == Collective::send_recv ||
+        std::ranges::find(seen, *other) != seen.end())
+      continue;
+    text += fmt::format("{}{} of {}", seen.empty() ? "; unread are messages of " : ", ", describe_call(*other),
+                        bootstrap_->describe(int(at % size_t(size_))));
+    seen.push_back(*other);
+  }
+  return text;
 }
 
 void Communicator::fail(Code code, const std::string& sentence) noexcept {

@@ -348,6 +348,7 @@ class Communicator {
   Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;
   void settle(const Operation& operation) noexcept;
   std::string waiting_sentence(const Operation& operation, const WaitingOn& waiting, TimeNs timeout_ns) const;
+  std::string unread_calls(uint64_t signature) const;
 
   Log log_;
   CommunicatorOptions options_;  // as given, then with the schedules loaded

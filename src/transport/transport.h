@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -182,6 +183,8 @@ class Endpoint {
   virtual PeerLends peer_lent() noexcept { return PeerLends::unknown; }
   // Whether the next message has arrived and is copied in order to be viewed, so that it is better received.
   virtual bool copies_to_view() const noexcept { return false; }
+  // Of the next message, where it has come and is not yet received, as far as that can be seen. For who asks why it waits.
+  virtual std::optional<uint64_t> next_signature() const noexcept { return {}; }
   // What the next message's arrival can be seen at, by plain looking.
   virtual Watch watch() const noexcept { return {}; }
 

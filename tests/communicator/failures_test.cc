@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -135,6 +136,20 @@ TEST_P(Failures, ARankThatDoesNotCallIsNamedAtTheDeadline) {
     over = true;
   });
   told.expect_all(2, tuttiTimeout, {"waited 500 ms in barrier()", "from rank 1"});
+}
+
+// Of a call in which it waits for another rank than the others do no message meets one of theirs. Rank 4 has called first, and so is
+// the first whose deadline passes.
+TEST_P(Failures, AtTheDeadlineUnreadCallsOfOthersAreShown) {
+  Told told;
+  test::run_threads(5, options(700), [&](int rank, tuttiComm_t comm) {
+    std::array<uint8_t, 128> data{};
+    tuttiResult_t result = tuttiBroadcast(data.data(), data.data(), data.size(), tuttiUint8, rank == 4 ? 3 : 1, comm, nullptr);
+    while (result == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &result), tuttiSuccess);
+    if (rank == 4) told.add(result, comm);
+  });
+  told.expect_all(1, tuttiTimeout, {"in broadcast(count 128, uint8, root 3)", "from rank 3",
+                                    "unread are messages of broadcast(count 128, uint8, root 1) of rank 1"});
 }
 
 TEST_P(Failures, AbortFromAnotherThreadEndsThePendingCallsOfAllRanks) {

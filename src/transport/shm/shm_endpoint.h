@@ -138,6 +138,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status release() noexcept override;
   PeerLends peer_lent() noexcept override { return std::exchange(peer_lent_, PeerLends::unknown); }
   bool copies_to_view() const noexcept override { return watch().arrived() && lies_with_peer(in_line()); }
+  std::optional<uint64_t> next_signature() const noexcept override {
+    return watch().arrived() ? std::optional(in_line().signature) : std::nullopt;
+  }
   Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
   bool tell(const LentRegion& region) noexcept override;
   std::byte* reach(const LentPlace& place, size_t bytes) noexcept override;

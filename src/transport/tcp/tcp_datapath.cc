@@ -198,6 +198,11 @@ Status TcpEndpoint::release() noexcept {
   return Status::done;
 }
 
+std::optional<uint64_t> TcpEndpoint::next_signature() const noexcept {
+  if (staged_ > 0) return slots_[size_t(first_)].header.signature;
+  return header_done_ == sizeof header_ ? std::optional(header_.signature) : std::nullopt;
+}
+
 void TcpEndpoint::end_message() noexcept {
   header_done_ = payload_done_ = 0;
   direct_ = filling_ = false;

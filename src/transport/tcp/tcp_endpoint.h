@@ -66,6 +66,7 @@ class TcpEndpoint final : public Endpoint {
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
+  std::optional<uint64_t> next_signature() const noexcept override;
   const Fault& fault() const noexcept override { return fault_; }
 
   int socket() const noexcept { return socket_.get(); }
