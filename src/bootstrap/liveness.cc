@@ -376,7 +376,7 @@ const Decision* Liveness::find_decision(uint32_t number) const {
 }
 
 // Whether those above cannot be asked: while joining, the links of the start may not be there yet, and who is not a
-// neighbour is not known. (Of two ranks both are neighbours, but a link of the start is nobody's here to open.)
+// neighbour is not known. (Two ranks know each other before they are linked; a link of the start is not dialled from here.)
 bool Liveness::cut_off() const {
   if (!lives(rank_) || rank_ == 0) return false;
   const int parent = parent_of(rank_);
