@@ -53,14 +53,16 @@ struct Watch {
     return word != nullptr && word->load(std::memory_order_acquire) == until;  // pairs with the sender's store
   }
 
-  // Looks for a few microseconds. False: nothing came, or only asking tells. Whoever shares the core with the sender
-  // sees it come within a few looks; for the others, looking more seldom leaves the line to the sender.
+  // Looks for a few microseconds. False: nothing came, or only asking tells. Each of the first looks waits until this
+  // rank's own stores are out, as a message just sent: where two ranks wait for each other, a look that runs ahead takes
+  // the line from a sender about to write it, who then fetches it back. Later looks are rarer, for the same reason.
   bool wait() const noexcept {
-    constexpr int eager_looks = 8, looks_max = 200;
+    constexpr int eager_looks = 32, looks_max = 200;
     if (word == nullptr) return false;
     for (int look = 0; look < looks_max; ++look) {
+      if (look < eager_looks) await_own_stores();
+      else cpu_relax();
       if (arrived()) return true;
-      if (look >= eager_looks) cpu_relax();
     }
     return false;
   }
