@@ -12,6 +12,7 @@ namespace tutti {
 class ShmBulk {
  public:
   static constexpr size_t npos = ~size_t{0};
+  static constexpr size_t small_lap_bytes = 128 * 1024;
 
   // Of at most `messages_max` messages at a time, a power of two. For lap_bytes and lap_messages_min see place().
   ShmBulk(size_t bytes, size_t lap_bytes, uint32_t messages_max, size_t lap_messages_min = 1)
@@ -22,16 +23,17 @@ class ShmBulk {
   //
   // A lap ends after lap_bytes, which this call can make less, or as many messages of this size, with their gaps, as may be
   // under way, yet not before lap_messages_min, unless the receiver is so far behind that there is no room at the start:
-  // memory that was used lately is in some cache. With lap_bytes of all bytes, a lap is the whole ring. Also where all
-  // messages have been read, the next lies behind the last one while the lap lasts: what a receiver read lately is slow to
-  // overwrite.
+  // memory that was used lately is in some cache. With lap_bytes of all bytes, a lap is the whole ring.
+  //
+  // Also where all messages have been read, the next lies behind the last one while the lap lasts, which then is of
+  // small_lap_bytes at least: what a receiver read lately is slow to overwrite. It is not of all lap_bytes, since each page
+  // of the ring that is used for the first time costs a page fault, which is long beside a small message.
   size_t place(size_t bytes, size_t gap = 0, size_t lap_bytes_max = npos) const noexcept {
     const size_t size = rounded(bytes), lap_bytes = std::min(lap_bytes_, lap_bytes_max);
-    if (empty()) return end_ + size <= std::min(lap_bytes, bytes_) ? end_ : 0;
+    const size_t of_as_many = under_way_.size() * (size + gap);
+    if (empty()) return end_ + size <= std::min({lap_bytes, std::max(of_as_many, small_lap_bytes), bytes_}) ? end_ : 0;
     if (last_ - first_ == under_way_.size()) return npos;
-    const size_t lap = lap_bytes >= bytes_
-                           ? bytes_
-                           : std::max(std::min(lap_bytes, under_way_.size() * (size + gap)), lap_messages_min_ * size);
+    const size_t lap = lap_bytes >= bytes_ ? bytes_ : std::max(std::min(lap_bytes, of_as_many), lap_messages_min_ * size);
     const Message &first = at(first_), &last = at(last_ - 1);
     if (last.begin < first.begin) return last.end + size <= first.begin ? last.end : npos;
     const bool room_at_start = size <= first.begin;
