@@ -8,7 +8,7 @@ never compared with far. Writes a Markdown table of the medians over the rounds,
 it is known, to what the machine could do just before and after; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
 all caches before each call), registered (memory that the library itself gives), in_place (hot, and a rank's input lies in its
 output, as frameworks call; of libraries that offer it), apart (hot, with a barrier before each call, as calls of a program come
-one by one). --envelope measures Tutti alone at sizes
+one by one; where each rank has a core, all begin at a moment agreed upon). --envelope measures Tutti alone at sizes
 that double, and lists those at which its time falls or more than doubles."""
 import argparse
 import datetime
@@ -167,6 +167,11 @@ def limit_us(collective, ranks, size, limits):
     return ns / 1e3, what
 
 
+def flags_of(mode, ranks):
+    """Where each rank has a core: a barrier may let one rank go first, so calls apart begin by the clock."""
+    return ["--by-clock"] if mode == "apart" and ranks <= len(os.sched_getaffinity(0)) else MODES[mode]
+
+
 def run_once(peer, collective, run, sizes, mode, options):
     """{size: {out_of_place or in_place times}}, or a sentence that says why not."""
     with tempfile.TemporaryDirectory() as name:
@@ -174,7 +179,7 @@ def run_once(peer, collective, run, sizes, mode, options):
         result = run.folder / "result.json"
         words, environment = peer.command(run)
         command = [*words, NAMES_OF_PERF.get(collective, collective), "--sizes", ",".join(sizes), "--percentiles", "--json",
-                   result, *MODES[mode], *([] if options.no_pin else ["--bind"])]
+                   result, *flags_of(mode, run.ranks), *([] if options.no_pin else ["--bind"])]
         try:
             done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
                                   timeout=options.timeout, stdin=subprocess.DEVNULL)

@@ -121,6 +121,13 @@ double Measurement::mean_us(const Case& what, const Place& place, int iterations
   return elapsed_us(begin) / iterations / options_.grouped;
 }
 
+// Rank 0 names a moment by the host's clock, of which all others hear before it comes, unless somebody took a core away.
+void Measurement::await_common_start() {
+  constexpr TimeNs ahead_ns = 4000;
+  const auto start = TimeNs(library_.from_rank_0(double(now_ns() + ahead_ns)));
+  while (now_ns() < start) {}
+}
+
 // Of each operation, on this rank. Apart: all ranks begin it at about one time.
 std::vector<double> Measurement::single_us(const Case& what, const Place& place, int iterations) {
   std::vector<double> times(static_cast<size_t>(iterations));
@@ -128,6 +135,7 @@ std::vector<double> Measurement::single_us(const Case& what, const Place& place,
   for (double& time : times) {
     if (options_.cold) flush(send_.look()), flush(recv_.look());
     if (options_.apart) library_.even_barrier();
+    if (options_.by_clock) await_common_start();
     const TimeNs begin = now_ns();
     call_grouped(what, place);
     library_.synchronize();

@@ -41,6 +41,7 @@ class Measurement {
   Place prepare(const Case& what, bool in_place, uint64_t seed);
   void call_grouped(const Case& what, const Place& place);
   double mean_us(const Case& what, const Place& place, int iterations);
+  void await_common_start();
   std::vector<double> single_us(const Case& what, const Place& place, int iterations);
   int choose_iterations(const Case& what, const Place& place);
   void measure_single(const Case& what, const Place& place, int iterations, Result& result);

@@ -92,7 +92,7 @@ struct Raw {
   std::string algorithms, turns = "1";
   std::array<std::string, refused_table.size()> refused;
   std::string device = "cpu";
-  bool bind = false, line_exchange = false, stream = false, percentiles = false, apart = false, cold = false;
+  bool bind = false, line_exchange = false, stream = false, percentiles = false, apart = false, by_clock = false, cold = false;
   std::string json_file, csv_file, plot_file;
 };
 
@@ -129,6 +129,9 @@ void declare(CLI::App& app, Raw& raw) {
                  "stream of it; ranks of one host take its devices in turn (cpu)");
   app.add_option("--determinism", raw.determinism, "bitwise, strict or invariant; the library's where not given");
   app.add_flag("--apart", raw.apart, "A barrier before each timed operation; else they follow each other and may overlap");
+  app.add_flag("--by-clock", raw.by_clock,
+               "All ranks begin each timed operation at one moment, where a barrier may let one go first; for ranks of one "
+               "host with cores of their own; implies --apart");
   app.add_flag("--cold", raw.cold, "Take the buffers out of all caches before each timed operation; implies --apart");
   app.add_flag("--percentiles", raw.percentiles, "Also min, median and p99 of iterations (greatest of all ranks)");
   app.add_flag("--line-exchange", raw.line_exchange, "First measure how fast two cores exchange a cache line");
@@ -244,7 +247,8 @@ Options understand(const Raw& raw) {
   options.timeout_s = int(number("-T", raw.timeout, 0, 1'000'000));
   options.bind = raw.bind, options.line_exchange = raw.line_exchange;
   options.stream = raw.stream, options.percentiles = raw.percentiles;
-  options.cold = raw.cold, options.apart = raw.apart || raw.cold;
+  options.cold = raw.cold, options.by_clock = raw.by_clock;
+  options.apart = raw.apart || raw.cold || raw.by_clock;
   if (options.cold && !can_flush) throw UsageError("--cold: caches cannot be emptied on this kind of processor");
   options.device = raw.device;
   if (raw.device != "cpu" && raw.device != "cuda" && raw.device != "simulated")

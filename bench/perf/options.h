@@ -76,6 +76,7 @@ struct Options {
   bool bind = false, line_exchange = false, stream = false, blocking = false, percentiles = false;
   std::string device = "cpu";  // where buffers lie: "cpu", "cuda" or "simulated"
   bool apart = false;  // no operation overlaps the last
+  bool by_clock = false;  // then also apart, and all ranks, of one host, begin an operation at a moment agreed upon
   bool cold = false;   // buffers are in no cache when an operation begins; then also apart
   int timeout_s = 0;  // 0: the library's default
   int determinism = -1;  // a tuttiDeterminism_t; -1: the library's

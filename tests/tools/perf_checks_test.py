@@ -96,7 +96,7 @@ class Checks(unittest.TestCase):
 
     def test_json_csv_and_plot_hold_the_same_rows(self):
         with tempfile.TemporaryDirectory() as folder:
-            got = perf("all_reduce", *self.SMALL, "--apart", "--percentiles", "--json", folder + "/a.json", "--csv",
+            got = perf("all_reduce", *self.SMALL, "--by-clock", "--percentiles", "--json", folder + "/a.json", "--csv",
                        folder + "/a.csv", "--plot", folder + "/a.svg")
             self.assertEqual(got.returncode, 0, got.stderr)
             data = json.loads(pathlib.Path(folder + "/a.json").read_text())
