@@ -126,13 +126,11 @@ class Communicator {
   }
   // The place of calls like this one among those made lately; run() fills it where the call is small.
   Repeat& repeat_of(const Call& call) noexcept {
-    const uint64_t key = uint64_t(call.kind) + uint64_t(call.type) + uint64_t(call.op) + call.root + call.count;
-    return repeats_[number_of_repeat(key, repeats_.size())];
+    return repeats_[number_of_repeat(key_of_repeat(call), repeats_.size())];
   }
   // Likewise of large ones: a program has few of those, but may have many small ones beside them.
   Repeat& large_repeat_of(const Call& call) noexcept {
-    const uint64_t key = uint64_t(call.kind) + uint64_t(call.type) + call.root + call.count;
-    return large_repeats_[number_of_repeat(key, large_repeats_.size())];
+    return large_repeats_[number_of_repeat(key_of_repeat(call), large_repeats_.size())];
   }
   // Runs the call that `repeat` holds, which is not large, on other buffers, which it allows.
   Code run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;

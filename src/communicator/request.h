@@ -146,6 +146,13 @@ struct Repeat {
   }
 };
 
+// Different for calls that differ, as long as a count has no more than 20 bits and a root no more than 22: a program often
+// makes two calls in turns, and none should take the other's place.
+constexpr uint64_t key_of_repeat(const Call& call) noexcept {
+  return call.count + (uint64_t(call.kind) << 20) + (uint64_t(call.type) << 26) + (uint64_t(call.op) << 32) +
+         (uint64_t(call.root) << 38);
+}
+
 // Which of so many places, a power of two, keeps a call that is known by `key`: of its count in the end, whose low bits tell
 // little, as programs like multiples of powers of two.
 constexpr size_t number_of_repeat(uint64_t key, size_t places) noexcept {

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "communicator/ranks.h"
+#include "communicator/request.h"
 #include "communicator/v_form_call.h"
 #include "sanitizer.h"
 #include "tutti/tutti.hpp"
@@ -42,6 +44,22 @@ class Repeated : public ::testing::Test {
   tuttiComm_t comm_ = nullptr;
   std::array<float, 16> in_{1, 2, 3, 4, 5}, out_{};
 };
+
+// Programs make calls in turns, as sums of two float32 and of one float64.
+TEST(PlacesOfRepeats, FewOfTheCallsThatDifferShareOne) {
+  std::set<uint64_t> keys;
+  std::array<size_t, 16> calls_of_place{};
+  for (const Collective kind : {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::send_recv})
+    for (const DataType type : {DataType::int8, DataType::int32, DataType::float32, DataType::float64})
+      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
+        for (const uint32_t root : {0u, 1u, 2u, 255u})
+          for (const uint64_t count : {1u, 2u, 3u, 4u, 8u, 1024u, 4096u}) {
+            const uint64_t key = key_of_repeat({.kind = kind, .type = type, .op = op, .root = root, .count = count});
+            EXPECT_TRUE(keys.insert(key).second) << int(kind) << ' ' << int(type) << ' ' << int(op) << ' ' << root << ' ' << count;
+            ++calls_of_place[number_of_repeat(key, calls_of_place.size())];
+          }
+  for (const size_t calls : calls_of_place) EXPECT_LE(calls, 2 * keys.size() / calls_of_place.size());
+}
 
 TEST_F(Repeated, ANullBufferIsStillRefused) {
   expect_refused(call(nullptr, out_.data()), "sendbuff is NULL with count 4");
