@@ -167,9 +167,9 @@ def limit_us(collective, ranks, size, limits):
     return ns / 1e3, what
 
 
-def flags_of(mode, ranks):
-    """Where each rank has a core: a barrier may let one rank go first, so calls apart begin by the clock."""
-    return ["--by-clock"] if mode == "apart" and ranks <= len(os.sched_getaffinity(0)) else MODES[mode]
+def flags_of(mode, run):
+    """A barrier may let one rank go first: calls apart begin by the clock, where each rank has a core to wait on."""
+    return ["--by-clock"] if mode == "apart" and not run.crowded else MODES[mode]
 
 
 def run_once(peer, collective, run, sizes, mode, options):
@@ -179,7 +179,7 @@ def run_once(peer, collective, run, sizes, mode, options):
         result = run.folder / "result.json"
         words, environment = peer.command(run)
         command = [*words, NAMES_OF_PERF.get(collective, collective), "--sizes", ",".join(sizes), "--percentiles", "--json",
-                   result, *flags_of(mode, run.ranks), *([] if options.no_pin else ["--bind"])]
+                   result, *flags_of(mode, run), *([] if options.no_pin else ["--bind"])]
         try:
             done = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
                                   timeout=options.timeout, stdin=subprocess.DEVNULL)

@@ -125,6 +125,8 @@ double Measurement::mean_us(const Case& what, const Place& place, int iterations
 void Measurement::await_common_start() {
   constexpr TimeNs ahead_ns = 4000;
   const auto start = TimeNs(library_.from_rank_0(double(now_ns() + ahead_ns)));
+  if (std::abs(start - now_ns()) > 10 * ns_per_s)
+    throw UsageError("--by-clock: the clocks of ranks differ by more than 10 s; they are not of one host");
   while (now_ns() < start) {}
 }
 

@@ -16,7 +16,7 @@ inline void cpu_relax() noexcept {
 // std::atomic_thread_fence, which compilers refuse to watch for data races.
 inline void await_own_stores() noexcept {
 #if defined(__x86_64__)
-  asm volatile("lock orl $0, -64(%%rsp)" : : : "memory", "cc");  // below what is being used: shorter than mfence
+  asm volatile("lock orl $0, -64(%%rsp)" : : : "memory", "cc");  // leaves the word as it is; shorter than mfence
 #else
   __sync_synchronize();
 #endif
