@@ -26,11 +26,11 @@ CopyWay copy_way(std::string_view maker, unsigned family, bool fast_strings) noe
 // From so many bytes on the way matters.
 inline constexpr size_t copy_way_bytes_min = 4096;
 
-// A copy of copy_way_bytes_min bytes or more. No overlap.
+// A copy for which its way matters, of any size. No overlap.
 void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcept;
 // By this processor's way,
 void copy_large(void* output, const void* input, size_t bytes) noexcept;
-// by that for its own buffers, and for what passes through its caches: see below.
+// by that for its own buffers, and for what passes through its caches: see below. The latter is by string instructions nowhere.
 void copy_large_own(void* output, const void* input, size_t bytes) noexcept;
 void copy_large_passing(void* output, const void* input, size_t bytes) noexcept;
 

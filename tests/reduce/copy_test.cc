@@ -73,8 +73,8 @@ TEST(Copy, WhateverItIsForItCopiesExactlyTheBytes) {
     return bytes;
   }();
   on_every_target([&] {
-    for (const auto copy : {copy_memory, copy_own, copy_passing})
-      for (const size_t bytes : {0, 1, 4095, 4096, 4097, 16383, 16384, 16385, 65537})
+    for (const auto copy : {copy_memory, copy_own, copy_passing, copy_large_passing})
+      for (const size_t bytes : {0, 1, 2047, 2048, 2049, 4095, 4096, 4097, 16383, 16384, 16385, 32767, 32768, 65537})
         for (const size_t shift : {0, 1, 63}) {
           GuardedBytes output(bytes, shift);
           const uint8_t* input = source.data() + shift / 3;

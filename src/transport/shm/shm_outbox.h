@@ -11,6 +11,7 @@
 
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_endpoint.h"
+#include "transport/shm/shm_ways.h"
 #include "transport/shm/shm_writes.h"
 #include "transport/transport.h"
 
@@ -33,7 +34,11 @@ class ShmOutbox final : public Outbox {
   void add(int peer, ShmEndpoint& endpoint) { endpoints_[size_t(peer)] = &endpoint; }
 
   Place reserve(size_t bytes, std::span<const uint32_t> peers) noexcept override;
-  void write(const std::byte* data, size_t bytes) noexcept override { writes_.write(memory_.data() + reserved_, data, bytes); }
+  void write(const std::byte* data, size_t bytes) noexcept override {
+    std::byte* const place = memory_.data() + reserved_;
+    if (has_ways_ && bytes >= ShmWays::bytes_min && bytes <= ShmWays::bytes_max) ways_.write(place, data, bytes);
+    else writes_.write(place, data, bytes);
+  }
   Store store(size_t bytes) const noexcept override { return writes_.store(bytes); }
   void commit(size_t bytes, uint64_t signature) noexcept override;
 
@@ -62,6 +67,8 @@ class ShmOutbox final : public Outbox {
   size_t message_bytes_max_, members_, large_lap_bytes_;
   ShmBulk ring_;
   ShmWrites writes_;
+  const bool has_ways_ = copies_at_a_stretch();
+  ShmWays ways_;
   std::vector<ShmEndpoint*> endpoints_;  // of ranks of this host
   std::vector<Message> messages_;
   std::vector<Receiver> receivers_;  // [message][member]
