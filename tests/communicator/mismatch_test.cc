@@ -195,6 +195,21 @@ TEST_P(Mismatched, ARankThatIsFarAheadOrBehindIsTold) {
     }, {"called broadcast(count 8, float32, root ", "collective call 1501 of this communicator"});
 }
 
+// The root has gone on, and computes in a process of its own.
+TEST_P(Mismatched, ProcessesAreToldToo) {
+  test::RanksOptions options;
+  options.transport = GetParam();
+  test::run_processes(3, options, [](int rank, tuttiComm_t comm) {
+    Memory memory;
+    const auto start = Clock::now();
+    tuttiResult_t result = (rank == 0 ? broadcast_from(0) : reduce_to(rank))(memory, comm);
+    while (result == tuttiSuccess && ms_since(start) < 2 * told_ms_max) ASSERT_EQ(tuttiCommGetAsyncError(comm, &result), tuttiSuccess);
+    EXPECT_EQ(result, tuttiMismatch) << last_error(comm);
+    EXPECT_LT(ms_since(start), told_ms_max);
+    EXPECT_NE(last_error(comm).find("called reduce(count 8, float32, sum, root "), std::string::npos) << last_error(comm);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Transports, Mismatched, ::testing::Values("shm", "tcp"));
 
 // Ranks are late, by more than what others wait until they tell of it.
