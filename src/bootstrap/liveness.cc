@@ -170,8 +170,11 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
       while (!reader.empty()) {
         const int rank = int(reader.u32());
         const uint64_t number = reader.u64(), signature = reader.u64();
-        if (rank < 0 || rank >= size_) throw Error(Code::remote_error, "a liveness message tells of a rank that does not exist");
-        calls.push_back({rank, number, signature});
+        WaitingCall call{rank, number, signature, {}};
+        for (unsigned before = reader.u8(); before > 0; --before) call.before.push_back(reader.u64());
+        if (rank < 0 || rank >= size_ || call.before.size() > number)
+          throw Error(Code::remote_error, "a liveness message tells of a rank or a call that does not exist");
+        calls.push_back(std::move(call));
       }
       return take_waiting(calls, peer, now);
     }
@@ -379,7 +382,7 @@ void Liveness::compare_calls(OwnCalls own, TimeNs now) {
 }
 
 void Liveness::wait_in(uint64_t number, uint64_t signature, TimeNs now) {
-  const WaitingCall own[] = {{rank_, number, signature}};
+  const WaitingCall own[] = {waiting_.own(number, signature)};
   take_waiting(own, -1, now);
   advance();
 }

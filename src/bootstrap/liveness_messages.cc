@@ -68,6 +68,8 @@ Bytes Liveness::waiting_message(std::span<const WaitingCall> calls) {
     writer.u32(uint32_t(call.rank));
     writer.u64(call.number);
     writer.u64(call.signature);
+    writer.u8(uint8_t(call.before.size()));
+    for (const uint64_t signature : call.before) writer.u64(signature);
   }
   return writer.take();
 }

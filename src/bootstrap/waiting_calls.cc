@@ -14,8 +14,15 @@ namespace {
 // The first time; then when twice as long has passed since the call was heard of.
 constexpr TimeNs look_interval_ns_min = 100 * ns_per_ms;
 
-WaitingCalls::Pair in_order(const WaitingCall& a, const WaitingCall& b) {
-  return a.rank < b.rank ? WaitingCalls::Pair{a, b} : WaitingCalls::Pair{b, a};
+// Of two with one number: the first of the calls that are told of both in which they differ.
+std::optional<WaitingCalls::Pair> difference(const WaitingCall& a, const WaitingCall& b) {
+  const auto signature = [](const WaitingCall& call, size_t back) { return back == 0 ? call.signature : call.before[back - 1]; };
+  for (size_t back = std::min(a.before.size(), b.before.size()) + 1; back-- > 0;) {
+    if (match(signature(a, back), signature(b, back))) continue;
+    const WaitingCall one{a.rank, a.number - back, signature(a, back), {}}, other{b.rank, b.number - back, signature(b, back), {}};
+    return a.rank < b.rank ? WaitingCalls::Pair{one, other} : WaitingCalls::Pair{other, one};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -24,11 +31,21 @@ std::string differing_calls(std::string_view rank, std::string_view call, std::s
   return fmt::format("{} called {} while {} called {}", rank, call, other, others_call);
 }
 
+WaitingCall WaitingCalls::own(uint64_t number, uint64_t signature) const {
+  WaitingCall call{rank_, number, signature, {}};
+  while (own_.collective && call.before.size() < std::min<uint64_t>(number, before_max)) {
+    const std::optional<uint64_t> before = own_.collective(number - call.before.size() - 1);
+    if (!before) break;
+    call.before.push_back(*before);
+  }
+  return call;
+}
+
 bool WaitingCalls::hear(const WaitingCall& call, TimeNs now) {
   const auto found = known_.find(call.number);
   if (found != known_.end()) {
     const WaitingCall& known = found->second.call;
-    if (!differing_ && known.rank != call.rank && !match(known.signature, call.signature)) differing_ = in_order(known, call);
+    if (!differing_ && known.rank != call.rank) differing_ = difference(known, call);
     return false;
   }
   if (known_.size() == calls_max) {
@@ -44,10 +61,10 @@ std::optional<WaitingCalls::Pair> WaitingCalls::look(TimeNs now) {
   for (auto& [number, known] : known_) {
     if (differing_) break;
     if (known.matches || !own_.collective) continue;
-    const std::optional<uint64_t> own = own_.collective(number);
-    if (!own) continue;
-    known.matches = match(*own, known.call.signature);
-    if (!known.matches) differing_ = in_order({rank_, number, *own}, known.call);
+    const std::optional<uint64_t> signature = own_.collective(number);
+    if (!signature) continue;
+    differing_ = difference(own(number, *signature), known.call);
+    known.matches = !differing_;
   }
   return differing_;
 }

@@ -4,6 +4,9 @@
 // All ranks number the collective calls of a communicator alike, from 0. Who waits for long in one of them tells all which it
 // is, unless it has heard of that already. Whoever hears of two different calls with one number, one of them its own perhaps,
 // be it over or not, has found a mismatch. Who has not come to that number yet looks again later.
+//
+// All may have gone on from calls that do not match, and then stand in one that does: where messages of the former, which nobody
+// takes, fill what leads to a rank. So the calls before are told along.
 #pragma once
 
 #include <array>
@@ -24,6 +27,7 @@ struct WaitingCall {
   int rank = -1;
   uint64_t number = 0;
   uint64_t signature = 0;
+  std::vector<uint64_t> before;  // signatures of the calls before it, the last one first: as many as are known, or told
 };
 
 // "rank 0 called barrier() while rank 1 called …"
@@ -31,14 +35,17 @@ std::string differing_calls(std::string_view rank, std::string_view call, std::s
 
 class WaitingCalls {
  public:
-  static constexpr size_t calls_max = 64;  // that are kept, those with the highest numbers
+  static constexpr size_t calls_max = 64;   // that are kept, those with the highest numbers
+  static constexpr size_t before_max = 64;  // calls that are told along with one
 
   explicit WaitingCalls(int rank) : rank_(rank) {}
 
   void compare_with(OwnCalls own) { own_ = std::move(own); }
+  // This rank's call, to be told.
+  WaitingCall own(uint64_t number, uint64_t signature) const;
   // Another rank waits in this call, or this one does. True: that is news, and goes on to others.
   bool hear(const WaitingCall& call, TimeNs now);
-  // Two calls of one number that differ, the lower rank's first.
+  // Two calls of one number that differ, the first ones that do, the lower rank's before the other's.
   using Pair = std::array<WaitingCall, 2>;
   std::optional<Pair> look(TimeNs now);
   // When to look again: this rank may have come to more of them by then. None: only once there is news.

@@ -665,11 +665,15 @@ TEST(Liveness, NonsenseIsThrownNotFollowed) {
   EXPECT_THROW(liveness.message(1, {}, 0), Error);
   const Bytes unknown{std::byte{9}};
   EXPECT_THROW(liveness.message(1, unknown, 0), Error);
-  Bytes waiting(1 + 4 + 8 + 8, std::byte{0}), short_of_a_byte(1 + 4 + 8 + 7, std::byte{0});
+  Bytes waiting(1 + 4 + 8 + 8 + 1, std::byte{0}), short_of_a_byte(1 + 4 + 8 + 8, std::byte{0});
   waiting[0] = short_of_a_byte[0] = std::byte{8};
   waiting[1] = std::byte{5};
   EXPECT_THROW(liveness.message(1, waiting, 0), Error) << "there is no rank 5";
   EXPECT_THROW(liveness.message(1, short_of_a_byte, 0), Error);
+  waiting[1] = std::byte{1};
+  waiting.back() = std::byte{1};
+  waiting.resize(waiting.size() + 8);
+  EXPECT_THROW(liveness.message(1, waiting, 0), Error) << "before the first call there is none";
 }
 
 TEST(RankList, IsCompressed) {

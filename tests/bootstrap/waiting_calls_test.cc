@@ -62,6 +62,32 @@ TEST(WaitingCalls, AreComparedWithOnesOwnOnceTheyAreMade) {
   EXPECT_EQ((*pair)[1].number, 2u);
 }
 
+// All have gone on, and stand in calls that match. The first difference is shown, as far back as both tell.
+TEST(WaitingCalls, AreComparedWithWhatWasCalledBeforeThem) {
+  std::vector<uint64_t> here(200, broadcast_from(2)), there = here;
+  WaitingCalls others(5);
+  const auto tell = [&] {
+    WaitingCalls calls(3);
+    calls.compare_with(made(here));
+    others.compare_with(made(there));
+    calls.hear(others.own(199, there[199]), 0);
+    return calls.look(0);
+  };
+  EXPECT_FALSE(tell());
+  EXPECT_EQ(others.own(199, there[199]).before.size(), WaitingCalls::before_max);
+  EXPECT_EQ(others.own(4, there[4]).before.size(), 4u);
+  there[198] = there[150] = broadcast_from(1);
+  const auto pair = tell();
+  ASSERT_TRUE(pair);
+  EXPECT_EQ((*pair)[0].rank, 3);
+  EXPECT_EQ((*pair)[0].number, 150u);
+  EXPECT_EQ((*pair)[0].signature, broadcast_from(2));
+  EXPECT_EQ((*pair)[1].signature, broadcast_from(1));
+  there = here;
+  there[100] = broadcast_from(1);
+  EXPECT_FALSE(tell()) << "too long ago";
+}
+
 // Each rank knows what it sends itself.
 TEST(WaitingCalls, WhoseSizesOnlyPairsKnowMayDifferInThem) {
   const auto signature = [](Collective kind, uint64_t count, uint32_t root) {

@@ -210,6 +210,17 @@ TEST(World, TellsMismatchesOfEveryKindSoon) {
   EXPECT_GT(by_numbers[SceneDifference::root], 20);
 }
 
+// All are through with gathers to different roots, and stand in the sum after them: what nobody takes of the former fills the
+// way to a rank.
+TEST(World, TellsOfCallsThatAllHaveGoneOnFrom) {
+  const WorldResult seen = play(parse_scene(
+      R"({"seed":30559,"n":7,"slots":2,"outbox_messages":2,"message_bytes_max":1024,"delay_ns":20000,"fabric":"torus,link=10G",
+          "calls":[{"call":"gather","algorithm":"binomial","count":100,"root":3},{"call":"all_reduce","algorithm":"one_shot","count":2000}],
+          "faults":[{"kind":"mismatch","rank":3,"peer":4,"at_ns":1835}],"difference":"root"})"));
+  EXPECT_EQ(seen.problem, "");
+  EXPECT_NE(seen.verdict.find("both as collective call 1 of this communicator"), std::string::npos) << seen.verdict;
+}
+
 // Messages so small and so many that no wait is long, but all of them are.
 TEST(World, EndsACallThatMovesAllTheTimeByItsDeadlineToo) {
   Scene scene;
