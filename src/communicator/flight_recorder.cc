@@ -93,7 +93,8 @@ void FlightRecorder::begin_run(uint64_t signature) noexcept {
 
 uint64_t FlightRecorder::collectives() const noexcept {
   const Run& run = runs_[runs_begun_.load(std::memory_order_relaxed) % runs_kept];
-  const bool counts = kind_of(run.signature.load(std::memory_order_relaxed)) != Collective::send_recv;  // before the first: no times
+  // Before the first run there are no times.
+  const bool counts = kind_of(run.signature.load(std::memory_order_relaxed)) != Collective::send_recv;
   return run.collectives_before.load(std::memory_order_relaxed) + (counts ? run.times.load(std::memory_order_relaxed) : 0);
 }
 

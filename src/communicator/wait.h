@@ -38,11 +38,12 @@ Status look_after_turns(Status status, Look look) noexcept {
 }
 
 // Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
-// again after each sleep) has passed since the wait began. Calls `tell` (void()) where nothing has moved for long. Between looks it spins, yields or sleeps as the first member's
-// policy says, anew whenever `position` (uint64_t()) says that something moved: one stall of a long operation is as short
-// as another.
+// again after each sleep) has passed since the wait began. Calls `tell` (void()) where nothing has moved for long. Between
+// looks it spins, yields or sleeps as the first member's policy says, anew whenever `position` (uint64_t()) says that
+// something moved: one stall of a long operation is as short as another.
 template <class Timeout, class Look, class Position, class Tell>
-WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look, Position position, Tell tell) noexcept {
+WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look, Position position,
+                 Tell tell) noexcept {
   const PatiencePolicy& policy = members[0]->patience();
   // Ranks in virtual time share a thread.
   Patience patience(policy, policy.clock == nullptr ? &CallingThread::current().core_demand : nullptr);

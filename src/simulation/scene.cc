@@ -40,7 +40,8 @@ SceneThen then_named(std::string_view text) {
 
 SceneDifference difference_named(std::string_view text) {
   const auto found = std::ranges::find(difference_names, text);
-  if (found == difference_names.end()) refuse_scene(fmt::format("difference \"{}\" is not count, root, algorithm or left_out", text));
+  if (found == difference_names.end())
+    refuse_scene(fmt::format("difference \"{}\" is not count, root, algorithm or left_out", text));
   return SceneDifference(found - difference_names.begin());
 }
 
@@ -102,7 +103,8 @@ void draw(Scene& scene) {
   scene.short_probability = random.chance(0.5) ? 0.1 : 0;
   scene.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
   scene.crowded = random.chance(0.5);
-  for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n, [](const Algorithm&) { return true; }));
+  const auto any = [](const Algorithm&) { return true; };
+  for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n, any));
   if (random.chance(0.1)) return;
   SceneFault fault;
   fault.kind = SceneFaultKind(random.below(random.chance(0.3) ? 3 : scene_fault_kinds));  // the first three end ranks
