@@ -89,6 +89,11 @@ constexpr bool has_root(Collective kind) {
          kind == Collective::scatter || kind == Collective::gather_v || kind == Collective::scatter_v;
 }
 
+// Whether only the two ranks that a block goes between know its size.
+constexpr bool is_of_pairs(Collective kind) {
+  return kind >= Collective::gather_v && kind <= Collective::all_to_all_v;
+}
+
 // Writes, or reads, numbers one after the other from the lowest bit on. What is beyond the last bit reads as 0: a
 // signature from elsewhere may be anything.
 struct SignatureBits {
@@ -183,6 +188,16 @@ constexpr uint64_t with_count(uint64_t signature, uint64_t count) {
   CallWithTerms seen = unpack_with_terms(signature);
   seen.call.count = count;
   return pack(seen.call, seen.terms);
+}
+
+constexpr Collective kind_of(uint64_t signature) { return Collective(signature & 31); }
+constexpr bool is_collective(uint64_t signature) {
+  return kind_of(signature) != Collective::none && kind_of(signature) != Collective::send_recv;
+}
+// Whether the records of two ranks may be of one collective call: what each of them has to send may differ where only pairs
+// know of it.
+constexpr bool match(uint64_t a, uint64_t b) {
+  return a == b || (kind_of(a) == kind_of(b) && is_of_pairs(kind_of(a)) && with_count(a, 0) == with_count(b, 0));
 }
 
 // Of the sizes of all blocks: other sizes, or the same ones in another order, give another number but by a chance of one

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 11;
+inline constexpr uint32_t protocol_version = 12;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -97,6 +98,13 @@ struct BootstrapOptions {
   System* system = nullptr;                             // null: the machine's (system.h)
 };
 
+// This rank's calls, for others' to be compared with. Called by the control thread too.
+struct OwnCalls {
+  // The signature of the collective call with a number, from 0, where it has begun and is known still.
+  std::function<std::optional<uint64_t>(uint64_t number)> collective;
+  std::function<std::string(uint64_t signature)> describe;  // empty: describe_signature()
+};
+
 // The silence to take where a call's deadline is timeout_ns: half of it, so that a stopped process is named as such before
 // its peers' deadlines pass, and at most silence_ns. But a second at least, unless silence_ns is less: a process that a
 // loaded machine does not run for a while is not dead.
@@ -161,6 +169,12 @@ class Bootstrap {
   virtual void fail(Verdict verdict) noexcept = 0;
   // Called once, from the control thread, when the verdict comes: to wake who sleeps. Set before the first operation.
   virtual void on_verdict(std::function<void()> wake) = 0;
+
+  // From now on others' calls are compared with these; with empty functions: no more.
+  virtual void compare_calls([[maybe_unused]] OwnCalls own) noexcept {}
+  // This rank has waited for long in its collective call `number`. Where a rank that lives has called, or comes to call, another
+  // one under that number, all end with the verdict mismatch, which shows both. Does not wait.
+  virtual void tell_waiting([[maybe_unused]] uint64_t number, [[maybe_unused]] uint64_t signature) noexcept {}
 
   // Agrees on one thing with all ranks that live, also after a verdict, and whoever dies meanwhile. Each of them calls,
   // with the same number: 1, 2, …. One of them makes it; all return the same bytes. Blocks until `deadline`; one thread at

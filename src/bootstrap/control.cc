@@ -132,7 +132,7 @@ void Control::sleep() {
     for (const Parting& parting : partings_)
       fds.push_back({parting.socket.fd(), short(POLLIN | (parting.socket.has_output() ? POLLOUT : 0)), 0});
     if (meeting_.valid()) fds.push_back({meeting_.fd(), POLLIN, 0});
-    wake = std::min(doorkeeper_.wake_ns(now), now + liveness_.tick_interval_ns());
+    wake = std::min(doorkeeper_.wake_ns(now), liveness_.wake_ns(now));
     for (const Parting& parting : partings_) wake = std::min(wake, parting.deadline);
     for (const auto& [sequence, round] : rounds_)
       wake = std::min(wake, parent_ < 0 ? round.first_ns + options_.timeout_ns : round.next_ns);
@@ -419,6 +419,28 @@ void Control::fail(Verdict verdict) noexcept {
     changed_.wait_for(lock, options_.timeout_ns / 2, [this] { return !liveness_.waits_for_decision(); });
     liveness_.decide_alone();
     perform();
+  } catch (const std::exception& error) {
+    log_.error(error.what());
+  }
+}
+
+void Control::compare_calls(OwnCalls own) noexcept {
+  try {
+    const Lock lock(mutex_);
+    liveness_.compare_calls(std::move(own), now_ns(system_));
+    perform();
+    kick();
+  } catch (const std::exception& error) {
+    log_.error(error.what());
+  }
+}
+
+void Control::tell_waiting(uint64_t number, uint64_t signature) noexcept {
+  try {
+    const Lock lock(mutex_);
+    liveness_.wait_in(number, signature, now_ns(system_));
+    perform();
+    kick();
   } catch (const std::exception& error) {
     log_.error(error.what());
   }

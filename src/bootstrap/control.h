@@ -60,6 +60,8 @@ class Control {
   Presence presence(int rank) const noexcept;
   void fail(Verdict verdict) noexcept;
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make);
+  void compare_calls(OwnCalls own) noexcept;
+  void tell_waiting(uint64_t number, uint64_t signature) noexcept;
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);
   // As bootstrap.h says. Between the two the control thread changes nothing.

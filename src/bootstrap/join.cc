@@ -242,6 +242,8 @@ class Joined final : public Bootstrap {
   const std::atomic<const Verdict*>& verdict_cell() const noexcept override { return control_->verdict_cell(); }
   void fail(Verdict verdict) noexcept override { control_->fail(std::move(verdict)); }
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
+  void compare_calls(OwnCalls own) noexcept override { control_->compare_calls(std::move(own)); }
+  void tell_waiting(uint64_t number, uint64_t signature) noexcept override { control_->tell_waiting(number, signature); }
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline,
               const std::function<Bytes(const Ballot&)>& make) override {
     return control_->agree(number, std::move(wish), deadline, make);

@@ -21,7 +21,7 @@ constexpr int early_ends_max = 3;
 
 Liveness::Liveness(int rank, int size, TimeNs silence_ns, TimeNs now)
     : rank_(rank), size_(size), silence_ns_(silence_ns), last_tick_ns_(now), last_alive_ns_(now),
-      manner_(size_t(size), Manner::lives), lives_(size_t(size), true), end_(rank, size, true) {
+      manner_(size_t(size), Manner::lives), lives_(size_t(size), true), end_(rank, size, true), waiting_(rank) {
   TUTTI_ASSERT(size > 0 && rank >= 0 && rank < size && silence_ns > 0);
 }
 
@@ -48,6 +48,7 @@ void Liveness::link_opened(int peer, TimeNs now) {
   if (!gone.empty()) send(peer, gone_message(gone));
   else if (!of_start) send(peer, {std::byte(MessageType::alive)});
   if (!proposed_.empty() && verdict() == nullptr) send(peer, proposal_message(proposed_));
+  if (!waiting_.empty() && !end_.asked()) send(peer, waiting_message(waiting_.known()));
   for (const auto& [rank, near] : idle_) send(peer, idle_message(rank, near));
   for (auto& [number, sent] : sent_votes_)
     if (sent.parent == peer) sent.parent = -1;
@@ -164,6 +165,19 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
       take_idle(rank, std::move(near), peer);
       return close_finished_links();
     }
+    case MessageType::waiting: {
+      std::vector<WaitingCall> calls;
+      while (!reader.empty()) {
+        const int rank = int(reader.u32());
+        const uint64_t number = reader.u64(), signature = reader.u64();
+        WaitingCall call{rank, number, signature, {}};
+        for (unsigned before = reader.u8(); before > 0; --before) call.before.push_back(reader.u64());
+        if (rank < 0 || rank >= size_ || call.before.size() > number)
+          throw Error(Code::remote_error, "a liveness message tells of a rank or a call that does not exist");
+        calls.push_back(std::move(call));
+      }
+      return take_waiting(calls, peer, now);
+    }
   }
   throw Error(Code::remote_error, "a liveness message has an unknown type");
 }
@@ -189,8 +203,15 @@ void Liveness::tick(TimeNs now) {
     if (lives(peer) && now - since > silence_ns_) silent.push_back(peer);
   for (const int peer : silent) lose(peer, Manner::silent, now);
   if (!silent.empty()) repair(now);
+  look_at_calls(now);
   advance();
   if (waits_for_decision() && now - asked_ns_ > decision_silences * silence_ns_) decide_alone();
+}
+
+TimeNs Liveness::wake_ns(TimeNs now) const {
+  const TimeNs tick = now + tick_interval_ns();
+  const std::optional<TimeNs> look = end_.asked() ? std::nullopt : waiting_.look_again_ns();
+  return look ? std::min(*look, tick) : tick;
 }
 
 void Liveness::fail(Verdict verdict, TimeNs now) {
@@ -353,6 +374,38 @@ bool Liveness::all_idle() const {
 }
 
 // --- What all decide.
+
+void Liveness::compare_calls(OwnCalls own, TimeNs now) {
+  waiting_.compare_with(std::move(own));
+  look_at_calls(now);
+  advance();
+}
+
+void Liveness::wait_in(uint64_t number, uint64_t signature, TimeNs now) {
+  const WaitingCall own[] = {waiting_.own(number, signature)};
+  take_waiting(own, -1, now);
+  advance();
+}
+
+void Liveness::take_waiting(std::span<const WaitingCall> calls, int except, TimeNs now) {
+  if (end_.asked()) return;
+  std::vector<WaitingCall> news;
+  for (const WaitingCall& call : calls)
+    if (waiting_.hear(call, now)) news.push_back(call);
+  if (!news.empty()) send_all(waiting_message(news), except);
+  look_at_calls(now);
+}
+
+void Liveness::look_at_calls(TimeNs now) {
+  if (end_.asked() || waiting_.empty()) return;
+  const auto differing = waiting_.look(now);
+  if (!differing) return;
+  const auto& [one, other] = *differing;
+  const std::string calls = differing_calls(name(one.rank), waiting_.describe(one.signature), name(other.rank),
+                                            waiting_.describe(other.signature));
+  const std::string sentence = fmt::format("{}, both as collective call {} of this communicator", calls, one.number + 1);
+  ask_for_end(to_bytes({Code::mismatch, -1, sentence}), -1, now);
+}
 
 // There is a reason to end; who hears of it first passes it on.
 void Liveness::ask_for_end(Bytes wish, int except, TimeNs now) {

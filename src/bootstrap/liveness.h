@@ -28,6 +28,8 @@
 //  - A parent-to-be that refuses the connection has vanished: its process has left, or died, and others may know which.
 //    So a death within the repair of a leave may go unnoticed here, if every neighbour of the dead rank has left too; an
 //    innocent rank is not blamed instead. A repaired link that ends before its first message is tried again.
+//  - Which call a rank waits in for long floods too, once for each call, whoever waits in it; and so does, as a proposal, what
+//    whoever has called another one says of that (waiting_calls.h).
 //  - Who cannot reach those who might decide (while joining they are not known or not linked yet, or the driver's patience
 //    has ended) decides alone.
 #pragma once
@@ -45,6 +47,7 @@
 #include "base/clock.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/decision.h"
+#include "bootstrap/waiting_calls.h"
 
 namespace tutti {
 
@@ -55,7 +58,7 @@ Bytes to_bytes(const Verdict& verdict);
 Verdict verdict_from(std::span<const std::byte> bytes);
 
 class Liveness {
-  enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote, idle };
+  enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote, idle, waiting };
 
  public:
   struct Action {
@@ -90,10 +93,12 @@ class Liveness {
   void all_known() { all_known_ = true; }       // any rank may be dialled from now on
   void message(int peer, std::span<const std::byte> message, TimeNs now);
   void heard(int peer, TimeNs now);  // any other byte came over the link
-  void tick(TimeNs now);             // at least every tick_interval_ns()
+  void tick(TimeNs now);             // at least every tick_interval_ns(), and best at wake_ns()
   // This rank's own reason. Where another rank is asked to decide, verdict() follows later.
   void fail(Verdict verdict, TimeNs now);
   void decide_alone();     // waits no longer for those who should decide on the verdict
+  void compare_calls(OwnCalls own, TimeNs now);
+  void wait_in(uint64_t number, uint64_t signature, TimeNs now);  // for long, in this collective call
   void leave(TimeNs now);  // this rank calls no more; it goes on relaying while its links are open
 
   // --- Decisions that the callers ask for, numbered from 1: all who live take part in each.
@@ -121,6 +126,8 @@ class Liveness {
   bool linked(int peer) const { return links_.contains(peer); }
   size_t links() const noexcept { return links_.size(); }
   TimeNs tick_interval_ns() const noexcept { return silence_ns_ / 4; }
+  // When to tick, where `now` it has been done.
+  TimeNs wake_ns(TimeNs now) const;
 
   // Whether a message is a mere sign of life, which need not wait behind others in a full queue.
   static bool is_alive(std::span<const std::byte> message) noexcept {
@@ -160,6 +167,8 @@ class Liveness {
   void tell_idle();
   void take_idle(int rank, std::vector<int> near, int except);
   bool is_of_start(int peer) const noexcept { return parent_of(peer) == rank_ || parent_of(rank_) == peer; }
+  void take_waiting(std::span<const WaitingCall> calls, int except, TimeNs now);
+  void look_at_calls(TimeNs now);
   void ask_for_end(Bytes wish, int except, TimeNs now);
   void advance();
   void advance(uint32_t number, Decision& decision, std::span<const int> children, int parent);
@@ -175,6 +184,7 @@ class Liveness {
   static Bytes idle_message(int rank, std::span<const int> near);
   static Bytes decision_message(uint32_t number, const Decision& decision);
   static Bytes proposal_message(const Bytes& wish);
+  static Bytes waiting_message(std::span<const WaitingCall> calls);
 
   const int rank_;
   const int size_;
@@ -205,6 +215,7 @@ class Liveness {
     Bytes vote;
   };
   std::map<uint32_t, SentVote> sent_votes_;
+  WaitingCalls waiting_;
   std::vector<Action> actions_;
 };
 

@@ -61,6 +61,19 @@ Bytes Liveness::decision_message(uint32_t number, const Decision& decision) {
   return writer.take();
 }
 
+Bytes Liveness::waiting_message(std::span<const WaitingCall> calls) {
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::waiting));
+  for (const WaitingCall& call : calls) {
+    writer.u32(uint32_t(call.rank));
+    writer.u64(call.number);
+    writer.u64(call.signature);
+    writer.u8(uint8_t(call.before.size()));
+    for (const uint64_t signature : call.before) writer.u64(signature);
+  }
+  return writer.take();
+}
+
 Bytes Liveness::proposal_message(const Bytes& wish) {
   ByteWriter writer;
   writer.u8(uint8_t(MessageType::proposal));

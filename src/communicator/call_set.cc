@@ -365,7 +365,8 @@ Outcome CallSet::run() {
   Status status = look();
   if (items_.size() == 1 && status == Status::again) status = linger();
   if (status == Status::done) return end_run(WaitResult::done);
-  return end_run(drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); }));
+  return end_run(drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); },
+                       [&] { tell_waiting(); }));
 }
 
 // Of the only one.
@@ -401,6 +402,20 @@ TimeNs CallSet::timeout_ns() const noexcept {
   for (const Item& item : items_)
     if (!item.done) least = std::min(least, item.timeout_ns());
   return least;
+}
+
+// Of each communicator, of the first collective that has begun and not ended: all before it have, and others wait for it.
+void CallSet::tell_waiting() noexcept {
+  for (Communicator* member : members_) {
+    const Item* first = nullptr;
+    uint64_t begun_since = 0;
+    for (const Item& item : items_) {
+      if (item.call.communicator != member || !item.begun || item.call.request.call.kind == Collective::send_recv) continue;
+      if (first != nullptr) ++begun_since;
+      else if (!item.done) first = &item;
+    }
+    if (first != nullptr) member->tell_waiting(first->operation, begun_since);
+  }
 }
 
 // A call whose time is over before its turn came is told of by the call that it waits for.

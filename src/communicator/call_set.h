@@ -71,6 +71,7 @@ class CallSet {
   void find_order() noexcept;
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
+  void tell_waiting() noexcept;
   void expire() noexcept;
   bool copy_own();
 

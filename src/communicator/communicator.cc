@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "bootstrap/waiting_calls.h"
 #include "communicator/c_api.h"
 #include "communicator/wait.h"
 #include "memory/preloaded_heap.h"
@@ -55,6 +56,7 @@ void Communicator::ScratchDeleter::operator()(std::byte* p) const noexcept {
 Communicator::~Communicator() {
   windows_.clear();
   leave();
+  bootstrap_->compare_calls({});  // what it would ask ends before it does
   // The control thread may end before it has told of the verdict.
   if (const Verdict* verdict = failure()) recorder_->write_record_of_failure(verdict->sentence);
 }
@@ -219,7 +221,7 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
   Communicator* const self = this;
   const WaitResult result =
       drive(std::span(&self, 1), [=] { return timeout_ns; }, [&] { return progress(operation); },
-            [&] { return position(operation); });
+            [&] { return position(operation); }, [&] { tell_waiting(operation, 0); });
   if (result == WaitResult::done) return Code::success;
   if (result == WaitResult::expired) expire(operation, timeout_ns);
   let_go();
@@ -373,7 +375,7 @@ Status Communicator::may_begin(const Request& request) noexcept {
 bool Communicator::await_begin(const Request& request) noexcept {
   Communicator* const self = this;
   const WaitResult result = drive(std::span(&self, 1), [&] { return timeout_ns(request); },
-                                  [&] { return may_begin(request); }, [] { return uint64_t{0}; });
+                                  [&] { return may_begin(request); }, [] { return uint64_t{0}; }, [] {});
   if (result == WaitResult::expired) expire_before(request, timeout_ns(request));
   return result == WaitResult::done;
 }
@@ -567,8 +569,7 @@ void Communicator::settle(const Operation& operation) noexcept {
     const std::string here = describe_call(waiting.signature), there = describe_call(fault.signature);
     // The lower rank first, so that both sides, which may see it at once, say the same.
     const bool lower = rank_ < waiting.peer;
-    fail(Code::mismatch, fmt::format("{} called {} while {} called {}", lower ? self : peer, lower ? here : there,
-                                     lower ? peer : self, lower ? there : here));
+    fail(Code::mismatch, lower ? differing_calls(self, here, peer, there) : differing_calls(peer, there, self, here));
   } catch (const std::exception& error) {
     fail(Code::internal_error, error.what());
   }
@@ -577,6 +578,19 @@ void Communicator::settle(const Operation& operation) noexcept {
 std::string Communicator::describe_call(uint64_t signature) const {
   const auto [call, terms] = unpack_with_terms(signature);
   return describe(call, terms, planner_->name_of(call.kind, terms.algorithm));
+}
+
+// Others' calls are compared with what this rank has recorded of its own.
+void Communicator::compare_calls() {
+  bootstrap_->compare_calls({[this](uint64_t number) { return recorder_->collective(number); },
+                             [this](uint64_t signature) { return describe_call(signature); }});
+}
+
+void Communicator::tell_waiting(const Operation& operation, uint64_t begun_since) noexcept {
+  const uint64_t signature = operation.work().signature, begun = recorder_->collectives();
+  if (!is_collective(signature) || begun <= begun_since) return;
+  const uint64_t number = begun - begun_since - 1;
+  if (recorder_->collective(number) == signature) bootstrap_->tell_waiting(number, signature);
 }
 
 void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcept {

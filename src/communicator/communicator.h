@@ -219,6 +219,9 @@ class Communicator {
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
 
+  // An operation that is a collective has waited for long, and so many collectives were begun after it: tells the other ranks.
+  void tell_waiting(const Operation& operation, uint64_t begun_since) noexcept;
+
   // Before an operation that has failed gives its memory back: nobody reads or writes it any more.
   void let_go() noexcept;
 
@@ -304,6 +307,7 @@ class Communicator {
   void make_planner(const CommunicatorOptions& options, const Host& host);
   void agree_on(const CommunicatorOptions& options);
   void record_on_signal();
+  void compare_calls();
   void load_schedules();
   const Plan& plan_of(const Request& request);
   Demand demand_of(const Request& request) const noexcept;

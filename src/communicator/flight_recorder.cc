@@ -81,11 +81,40 @@ void FlightRecorder::begin(const Operation& operation, uint64_t signature) noexc
 
 void FlightRecorder::begin_run(uint64_t signature) noexcept {
   const uint64_t number = runs_begun_.load(std::memory_order_relaxed) + 1;
+  const uint64_t before = collectives();
   Run& run = runs_[number % runs_.size()];
-  run.begin_ns.store(now_ns(), std::memory_order_relaxed);
-  run.times.store(1, std::memory_order_relaxed);
-  run.signature.store(signature, std::memory_order_relaxed);
-  runs_begun_.store(number, std::memory_order_relaxed);
+  // release: whoever reads one of these sees that the run before this one has begun; see collective().
+  run.begin_ns.store(now_ns(), std::memory_order_release);
+  run.collectives_before.store(before, std::memory_order_release);
+  run.times.store(1, std::memory_order_release);
+  run.signature.store(signature, std::memory_order_release);
+  runs_begun_.store(number, std::memory_order_release);
+}
+
+uint64_t FlightRecorder::collectives() const noexcept {
+  const Run& run = runs_[runs_begun_.load(std::memory_order_relaxed) % runs_kept];
+  // Before the first run there are no times.
+  const bool counts = kind_of(run.signature.load(std::memory_order_relaxed)) != Collective::send_recv;
+  return run.collectives_before.load(std::memory_order_relaxed) + (counts ? run.times.load(std::memory_order_relaxed) : 0);
+}
+
+// The last run with no more collectives before it than that. Its place may be taken by another run meanwhile: then as many runs
+// have begun that its number is too low, which is seen after what was read of it.
+std::optional<uint64_t> FlightRecorder::collective(uint64_t number) const noexcept {
+  const uint64_t last = runs_begun_.load(std::memory_order_acquire);
+  const auto run_at = [this](uint64_t i) -> const Run& { return runs_[i % runs_kept]; };
+  uint64_t at = last < runs_kept ? 1 : last - runs_kept + 2, end = last + 1;
+  while (at + 1 < end) {
+    const uint64_t middle = at + (end - at) / 2;
+    (run_at(middle).collectives_before.load(std::memory_order_acquire) <= number ? at : end) = middle;
+  }
+  if (at > last) return std::nullopt;
+  const uint64_t before = run_at(at).collectives_before.load(std::memory_order_acquire);
+  const uint64_t times = run_at(at).times.load(std::memory_order_acquire);
+  const uint64_t signature = run_at(at).signature.load(std::memory_order_acquire);
+  if (at + runs_kept <= runs_begun_.load(std::memory_order_relaxed) + 1) return std::nullopt;
+  if (!is_collective(signature) || number < before || number - before >= times) return std::nullopt;
+  return signature;
 }
 
 std::vector<FlightRecorder::Open>::iterator FlightRecorder::find(const Operation& operation) noexcept {

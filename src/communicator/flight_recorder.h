@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,8 +40,15 @@ class FlightRecorder {
   void again(uint64_t signature) noexcept {
     Run& run = runs_[runs_begun_.load(std::memory_order_relaxed) % runs_.size()];
     if (run.signature.load(std::memory_order_relaxed) != signature) [[unlikely]] return begin_run(signature);
-    run.times.store(run.times.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    run.times.store(run.times.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // pairs: collective()
   }
+
+  // --- Collectives by number, from 0: how many of them began before. The same on all ranks, whatever they send each other.
+
+  // How many have begun; by the thread that records.
+  uint64_t collectives() const noexcept;
+  // The signature of the one with a number, where it has begun and its run is among those that are kept. Any thread.
+  std::optional<uint64_t> collective(uint64_t number) const noexcept;
 
   bool tracing() const noexcept { return tracing_; }
   // While tracing: what the operation waits for now; that it has ended.
@@ -60,11 +68,13 @@ class FlightRecorder {
 
  private:
   static constexpr size_t runs_kept = 1024;
-  // All relaxed: who writes a record while calls run may see a run that is half the next one.
+  // Stored with release, so that collective() sees whether a run has become another one; who writes a record while calls run
+  // does not ask, and may see a run that is half the next one.
   struct Run {
     std::atomic<uint64_t> signature{0};
     std::atomic<uint64_t> times{0};
     std::atomic<TimeNs> begin_ns{0};
+    std::atomic<uint64_t> collectives_before{0};
   };
   struct Span {
     uint64_t sequence;  // of the call among those of this communicator

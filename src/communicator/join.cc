@@ -133,6 +133,7 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, const Communica
     make_transports(options, host);
     make_planner(options, host);
     bootstrap_->barrier();
+    compare_calls();
   } catch (const Error& error) {
     if (failure() != nullptr) throw;
     // The others wait for this rank: tell them why it does not come.
@@ -222,7 +223,7 @@ void Communicator::measure_link_speeds(const std::vector<std::string>& networks)
     const WaitResult result = drive(std::span(&self, 1), [this] { return timeout_ns_; }, [&] {
       for (const auto& transport : links_.transports) transport->progress();
       return measuring.step();
-    }, [&] { return measuring.position(); });
+    }, [&] { return measuring.position(); }, [] {});
     if (const Verdict* verdict = failure()) throw Error(verdict->code, verdict->sentence);
     if (result != WaitResult::done)
       throw Error(result == WaitResult::expired ? Code::timeout : Code::remote_error,
@@ -364,6 +365,7 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, co
   planner.log = &log_;
   make_engine(std::move(planner), given.point_to_point);
   if (given.devices) make_device_side();
+  compare_calls();
 }
 
 }  // namespace tutti

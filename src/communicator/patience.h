@@ -16,6 +16,8 @@ struct PatiencePolicy {
   // the core of the rank that woke it, and then they take turns for some ms. So ranks stay awake for as long as ranks are late in
   // most programs; in a wait of a second that is 2 % of a core.
   TimeNs calm_ns = 20 * ns_per_ms;
+  // In a wait in which nothing has moved for so long, others are told which call it is.
+  TimeNs tell_ns = 250 * ns_per_ms;
   Clock* clock = nullptr;  // null: the machine's
 };
 
@@ -103,6 +105,8 @@ class Patience {
 
   // Time since this wait's first clock reading (some µs after its start).
   TimeNs waited_ns() const noexcept { return start_ns_ == 0 ? 0 : last_ns_ - start_ns_; }
+  // Since something moved, or since this wait's first clock reading.
+  TimeNs idle_ns() const noexcept { return idle_since_ns_ == 0 ? 0 : last_ns_ - idle_since_ns_; }
   // After a sleep.
   void woke() noexcept { last_ns_ = now(); }
 

@@ -38,20 +38,25 @@ Status look_after_turns(Status status, Look look) noexcept {
 }
 
 // Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
-// again after each sleep) has passed since the wait began. Between looks it spins, yields or sleeps as the first member's
-// policy says, anew whenever `position` (uint64_t()) says that something moved: one stall of a long operation is as short
-// as another.
-template <class Timeout, class Look, class Position>
-WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look, Position position) noexcept {
+// again after each sleep) has passed since the wait began. Calls `tell` (void()) where nothing has moved for long. Between
+// looks it spins, yields or sleeps as the first member's policy says, anew whenever `position` (uint64_t()) says that
+// something moved: one stall of a long operation is as short as another.
+template <class Timeout, class Look, class Position, class Tell>
+WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Look look, Position position,
+                 Tell tell) noexcept {
   const PatiencePolicy& policy = members[0]->patience();
   // Ranks in virtual time share a thread.
   Patience patience(policy, policy.clock == nullptr ? &CallingThread::current().core_demand : nullptr);
   uint64_t last_position = position();
+  bool told = false;
   for (;;) {
     const Status status = look();
     if (status != Status::again) return status == Status::done ? WaitResult::done : WaitResult::failed;
     const uint64_t now_at = position();
-    if (now_at != last_position) patience.moved();
+    if (now_at != last_position) {
+      patience.moved();
+      told = false;
+    }
     last_position = now_at;
     for (const Communicator* member : members)
       if (member->failure() != nullptr) return WaitResult::failed;
@@ -59,6 +64,10 @@ WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Loo
     if (patience.next() == Patience::Next::look && patience.waited_ns() < timeout_ns()) continue;
     const TimeNs left_ns = timeout_ns() - patience.waited_ns();
     if (left_ns <= 0) return WaitResult::expired;
+    if (!told && patience.idle_ns() >= policy.tell_ns) {
+      told = true;
+      tell();
+    }
     for (Communicator* member : members) member->arm();
     const Status last_look = look();
     if (last_look == Status::again) sleep_on(members, sleep_ms(patience.waited_ns(), left_ns));

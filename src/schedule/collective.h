@@ -54,10 +54,6 @@ constexpr Collective served_as(Collective collective) {
 constexpr bool is_v_form(Collective collective) {
   return collective >= Collective::all_gather_v && collective <= Collective::all_to_all_v;
 }
-// Whether only the two ranks that a block goes between know its size.
-constexpr bool is_of_pairs(Collective collective) {
-  return collective >= Collective::gather_v && collective <= Collective::all_to_all_v;
-}
 
 // By the value of Collective.
 inline constexpr std::array<Meaning, collective_names.size()> meanings = [] {

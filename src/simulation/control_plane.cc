@@ -25,7 +25,7 @@ void ControlPlane::handle(int rank, Event event, uint32_t detail) {
   switch (event) {
     case Event::tick:
       liveness(rank).tick(around_.now());
-      around_.after(rank, Event::tick, 0, liveness(rank).tick_interval_ns());
+      around_.after(rank, Event::tick, 0, liveness(rank).wake_ns(around_.now()) - around_.now());
       break;
     case Event::letter: deliver(rank, int(detail)); break;
     case Event::dial: answer_dial(rank, detail); break;

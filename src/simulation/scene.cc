@@ -21,6 +21,8 @@ constexpr std::array<std::string_view, scene_fault_kinds> fault_names = {
 
 constexpr std::array<std::string_view, 3> then_names = {"end", "shrink", "replace"};
 
+constexpr std::array<std::string_view, 4> difference_names = {"count", "root", "algorithm", "left_out"};
+
 constexpr int ranks_max = 4096;
 constexpr size_t count_max = 1 << 20;
 
@@ -34,6 +36,13 @@ SceneThen then_named(std::string_view text) {
   const auto found = std::ranges::find(then_names, text);
   if (found == then_names.end()) refuse_scene(fmt::format("then \"{}\" is not end, shrink or replace", text));
   return SceneThen(found - then_names.begin());
+}
+
+SceneDifference difference_named(std::string_view text) {
+  const auto found = std::ranges::find(difference_names, text);
+  if (found == difference_names.end())
+    refuse_scene(fmt::format("difference \"{}\" is not count, root, algorithm or left_out", text));
+  return SceneDifference(found - difference_names.begin());
 }
 
 // Slow enough that messages wait for each other.
@@ -69,12 +78,13 @@ void add_deaths(Random& random, Scene& scene) {
   scene.then = SceneThen(random.below(3));
 }
 
-SceneCall random_call(Random& random, int n) {
+template <class Suits>
+SceneCall random_call(Random& random, int n, Suits suits) {
   SceneCall call;
   // Pipelined ones are priced first, which takes longer than the run.
   const Algorithm* algorithm = nullptr;
   do algorithm = &catalog()[random.below(catalog().size())];
-  while (algorithm->pipelined);
+  while (algorithm->pipelined || !suits(*algorithm));
   call.collective = algorithm->collective;
   call.algorithm = algorithm->name;
   call.root = meaning(call.collective).rooted ? int(random.below(uint64_t(n))) : 0;
@@ -93,20 +103,50 @@ void draw(Scene& scene) {
   scene.short_probability = random.chance(0.5) ? 0.1 : 0;
   scene.delay_ns_max = random.chance(0.5) ? 20'000 : 0;
   scene.crowded = random.chance(0.5);
-  for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n));
+  const auto any = [](const Algorithm&) { return true; };
+  for (uint64_t i = random.between(1, 4); i > 0; --i) scene.calls.push_back(random_call(random, scene.n, any));
   if (random.chance(0.1)) return;
   SceneFault fault;
   fault.kind = SceneFaultKind(random.below(random.chance(0.3) ? 3 : scene_fault_kinds));  // the first three end ranks
   fault.rank = int(random.below(uint64_t(scene.n)));
   fault.peer = (fault.rank + int(random.between(1, scene.n - 1))) % scene.n;
   fault.at = TimeNs(random.below(uint64_t{1} << random.between(8, 19)));
-  // A broadcast's root learns of nothing: it may be ok with another count. Nor does who sends or receives nothing.
+  // A broadcast's root learns of nothing: it may be ok with another count. Nor does who sends or receives nothing. (Mismatches of
+  // other kinds come later, so that those seeds whose scenes have none stay what they were.)
   if (fault.kind == SceneFaultKind::mismatch) scene.calls[0] = {Collective::all_reduce, "ring", 100, 0, false};
   scene.faults.push_back(fault);
   if (fault.kind <= SceneFaultKind::stop && random.chance(0.7)) add_deaths(random, scene);
 }
 
+// Calls of which no message of one need meet one of the other; then one in which every rank takes a message from every
+// other, so that nobody is through.
+void draw_difference(Random& random, Scene& scene) {
+  scene.difference = SceneDifference(random.below(difference_names.size()));
+  if (scene.difference == SceneDifference::count) return;
+  scene.calls = {random_call(random, scene.n, [&](const Algorithm& algorithm) {
+    if (scene.difference == SceneDifference::root) return meaning(algorithm.collective).rooted;
+    return scene.difference == SceneDifference::left_out || algorithm.collective == Collective::all_reduce;
+  })};
+  scene.calls[0].count = 100;
+  scene.calls.push_back({Collective::all_reduce, "one_shot", 2000, 0, false});
+}
+
 }  // namespace
+
+SceneCall odd_call(const Scene& scene, int n) {
+  SceneCall call = scene.calls[0];
+  call.root %= n;
+  if (scene.difference == SceneDifference::root) {
+    call.root = int((uint64_t(call.root) + 1 + scene.seed % uint64_t(n - 1)) % uint64_t(n));
+  } else if (scene.difference == SceneDifference::algorithm) {
+    const auto is_other = [&](const Algorithm& one) {
+      return one.collective == call.collective && !one.pipelined && one.name != call.algorithm;
+    };
+    const auto other = std::ranges::find_if(catalog(), is_other);
+    if (other != catalog().end()) call.algorithm = other->name;
+  }
+  return call;
+}
 
 std::string_view name(SceneFaultKind kind) { return fault_names[size_t(kind)]; }
 
@@ -118,6 +158,8 @@ Scene scene_of(uint64_t seed) {
   if (random.chance(0.4)) scene.fabric = fabrics[random.below(fabrics.size())];
   for (SceneCall& call : scene.calls) call.strict = is_strict(call, scene.n) && random.chance(0.7);
   scene.outbox_messages = random.below(4);
+  const auto differs = [](const SceneFault& fault) { return fault.kind == SceneFaultKind::mismatch; };
+  if (std::ranges::any_of(scene.faults, differs)) draw_difference(random, scene);
   return scene;
 }
 
@@ -139,6 +181,7 @@ std::string to_text(const Scene& scene) {
     json["calls"].push_back({{"call", name(call.collective)}, {"algorithm", call.algorithm}, {"count", call.count},
                              {"root", call.root}, {"in_place", call.in_place}, {"strict", call.strict}});
   put_faults(json, scene.faults);
+  if (scene.difference != SceneDifference::count) json["difference"] = difference_names[size_t(scene.difference)];
   if (scene.then != SceneThen::end) json["then"] = then_names[size_t(scene.then)];
   return json.dump();
 }
@@ -159,6 +202,7 @@ Scene parse_scene(std::string_view text) {
     scene.fabric = json.value("fabric", std::string());
     scene.transport_mistake = SimulatedMistake(json.value("transport_mistake", 0));
     scene.mistake = SceneMistake(json.value("mistake", 0));
+    scene.difference = difference_named(json.value("difference", std::string("count")));
     scene.then = then_named(json.value("then", std::string("end")));
     for (const nlohmann::json& entry : json.at("calls")) {
       const Collective collective = planned_collective(entry.at("call").get<std::string>());

@@ -20,7 +20,7 @@ enum class SceneFaultKind : uint8_t {
   stop,           // it stops for good; its links stay open
   pause,          // it stops for a while that is no silence yet
   slow,           // it loses its core for a while again and again
-  mismatch,       // it calls with another count
+  mismatch,       // its first call differs from the others', as the scene says
   link_cut,       // the link between it and `peer` breaks, and both sides are told
   link_lost,      // messages both ways get lost, and nobody is told
   one_way_loss,   // those to `peer` do
@@ -38,6 +38,14 @@ struct SceneFault {
   int rank = 0;
   int peer = 0;
   TimeNs at = 0;
+};
+
+// In what a mismatch differs.
+enum class SceneDifference : uint8_t {
+  count,      // or the operator
+  root,
+  algorithm,
+  left_out    // it goes on with the call after it
 };
 
 struct SceneCall {
@@ -60,7 +68,8 @@ enum class SceneMistake : uint8_t {
   heartbeat_forgotten,   // a rank's signs of life stop
   pause_not_noticed,     // a rank that was stopped itself takes the others' silence for theirs
   result_not_finished,   // the last element of a result is left as it was
-  votes_not_awaited      // who should decide on the verdict with others' votes decides without them
+  votes_not_awaited,     // who should decide on the verdict with others' votes decides without them
+  waits_not_told         // nobody tells which call it waits in for long
 };
 
 // What survivors do where ranks have died.
@@ -83,10 +92,14 @@ struct Scene {
   std::string fabric;    // whose links all messages cross, as fabric.h has it, or a file (.json); "": each pair has its own
   std::vector<SceneCall> calls;
   std::vector<SceneFault> faults;
+  SceneDifference difference = SceneDifference::count;
   SceneThen then = SceneThen::end;
   SimulatedMistake transport_mistake = SimulatedMistake::none;
   SceneMistake mistake = SceneMistake::none;
 };
+
+// The first call as the rank of a mismatch makes it, where it is another one than that of the others.
+SceneCall odd_call(const Scene& scene, int n);
 
 // One seed, one scene.
 Scene scene_of(uint64_t seed);

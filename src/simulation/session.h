@@ -24,6 +24,7 @@ class SessionWorld {
   virtual void sleep(int process, pollfd* fds, size_t n, int timeout_ms) = 0;
   virtual const std::string& name_of(int rank) const = 0;
   virtual void fail(int session, int rank, Verdict verdict) = 0;
+  virtual void tell_waiting(int session, int rank, uint64_t number, uint64_t signature) = 0;
   virtual Bytes agree(int session, int rank, uint32_t number, Bytes wish, TimeNs deadline,
                       const std::function<Bytes(const Ballot&)>& make) = 0;
 
@@ -62,8 +63,14 @@ class RankBootstrap final : public Bootstrap {
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make) override {
     return world_.agree(session_, rank_, number, std::move(wish), deadline, make);
   }
+  void compare_calls(OwnCalls own) noexcept override { own_calls_ = std::move(own); }
+  void tell_waiting(uint64_t number, uint64_t signature) noexcept override {
+    world_.tell_waiting(session_, rank_, number, signature);
+  }
   void leave() noexcept override {}
 
+  // For its liveness, which is made later.
+  const OwnCalls& own_calls() const noexcept { return own_calls_; }
   void publish(const Verdict* verdict, bool rings);
 
  private:
@@ -73,6 +80,7 @@ class RankBootstrap final : public Bootstrap {
   const Key key_{};
   std::atomic<const Verdict*> verdict_{nullptr};
   std::function<void()> wake_;
+  OwnCalls own_calls_;
 };
 
 // A rank's communicator over links of the network, whose ranks are the world's processes: `members` says which are in the

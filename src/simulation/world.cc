@@ -110,6 +110,12 @@ class World final : public SessionWorld {
     liveness.decide_alone();
     plane.act(rank);
   }
+  void tell_waiting(int session, int rank, uint64_t number, uint64_t signature) override {
+    if (scene_.mistake == SceneMistake::waits_not_told) return;
+    ControlPlane& plane = *sessions_[size_t(session)].plane;
+    plane.liveness(rank).wait_in(number, signature, now());
+    plane.act(rank);
+  }
   Bytes agree(int session, int rank, uint32_t number, Bytes wish, TimeNs deadline,
               const std::function<Bytes(const Ballot&)>& make) override {
     ControlPlane& plane = *sessions_[size_t(session)].plane;
@@ -163,6 +169,7 @@ class World final : public SessionWorld {
     bool over = false;    // all have made all their calls
     std::unique_ptr<ControlPlane> plane;
     std::vector<std::unique_ptr<MemoryOfCall>> memory;
+    std::unique_ptr<MemoryOfCall> odd_memory;  // of the first call, as the rank of a mismatch makes it; null: as all do
   };
   static constexpr TimeNs spin_ns_first = 1000;
   static constexpr int sessions_max = 12;
@@ -229,6 +236,8 @@ class World final : public SessionWorld {
       call.root %= n;
       session.memory.push_back(std::make_unique<MemoryOfCall>(call, n, scene_.seed + uint64_t(number)));
     }
+    if (scene_.difference == SceneDifference::root || scene_.difference == SceneDifference::algorithm)
+      session.odd_memory = std::make_unique<MemoryOfCall>(odd_call(scene_, n), n, scene_.seed + uint64_t(number));
     for (int rank = 0; rank < n; ++rank) make_communicator(session, rank);
     ControlPlane::Surroundings around;
     around.now = [this] { return now(); };
@@ -239,6 +248,8 @@ class World final : public SessionWorld {
     around.told = [this, number](int rank) { publish(sessions_[size_t(number)], rank); };
     around.random = &network_.random();
     session.plane = std::make_unique<ControlPlane>(n, control_times, std::move(around), scene_.mistake, odd_one() % n);
+    for (int rank = 0; rank < n; ++rank)
+      session.plane->liveness(rank).compare_calls(process(session.members[size_t(rank)]).bootstrap->own_calls(), now());
     // Who has ended since it came is seen by the others at once.
     for (int rank = 0; rank < n; ++rank)
       if (fate(session.members[size_t(rank)]) == Fate::ended) session.plane->end(rank);
@@ -264,13 +275,22 @@ class World final : public SessionWorld {
     process(p).ended = true;
   }
 
+  bool differs(int p, SceneDifference how) const {
+    return scene_.difference == how && has_fault(scene_, SceneFaultKind::mismatch, p);
+  }
+  MemoryOfCall& memory_of(int p, size_t call) {
+    Session& session = session_of(p);
+    const bool is_odd = call == 0 && session.odd_memory != nullptr && has_fault(scene_, SceneFaultKind::mismatch, p);
+    return is_odd ? *session.odd_memory : *session.memory[call];
+  }
+
   bool make_calls(int p) {
     Session& session = session_of(p);
     const int rank = process(p).rank;
-    for (size_t i = 0; i < session.memory.size() && problem_.empty(); ++i) {
-      MemoryOfCall& memory = *session.memory[i];
+    for (size_t i = differs(p, SceneDifference::left_out) ? 1 : 0; i < session.memory.size() && problem_.empty(); ++i) {
+      MemoryOfCall& memory = memory_of(p, i);
       Communicator& communicator = *process(p).communicators.back();
-      Request request = memory.request(rank, has_fault(scene_, SceneFaultKind::mismatch, p));
+      Request request = memory.request(rank, differs(p, SceneDifference::count));
       const Planner::Named named = communicator.named_algorithm(memory.call().algorithm, request);
       request.algorithm = named.algorithm;
       request.terms.algorithm = named.number;
@@ -291,7 +311,7 @@ class World final : public SessionWorld {
 
   void end_call(int p, size_t index, Code code, TimeNs begun_at) {
     Process& one = process(p);
-    MemoryOfCall& memory = *session_of(p).memory[index];
+    MemoryOfCall& memory = memory_of(p, index);
     const TimeNs took = now() - begun_at;
     if (took > call_ns_max) problem_ = fmt::format("rank {} was in call {} for {} ms", p, index, took / ns_per_ms);
     const bool kept_up = !one.slow && !has_fault(scene_, SceneFaultKind::pause, p);

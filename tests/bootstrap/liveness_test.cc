@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "base/signature.h"
 #include "sanitizer.h"
 
 namespace tutti {
@@ -49,6 +50,24 @@ class Network {
   void decide(int rank, uint32_t number, Bytes value) {
     nodes_[size_t(rank)]->liveness.decide(number, std::move(value), now_), act(rank);
   }
+  // The rank's collective calls so far.
+  void call(int rank, std::vector<uint64_t> calls) {
+    Node& node = *nodes_[size_t(rank)];
+    node.calls = std::move(calls);
+    node.liveness.compare_calls({[&node](uint64_t number) {
+                                   return number < node.calls.size() ? std::optional(node.calls[number]) : std::nullopt;
+                                 },
+                                 {}},
+                                now_);
+    act(rank);
+  }
+  // Its last call is one of these, in which it waits for long.
+  void wait(int rank) {
+    Node& node = *nodes_[size_t(rank)];
+    node.liveness.wait_in(node.calls.size() - 1, node.calls.back(), now_);
+    act(rank);
+  }
+  size_t messages() const { return messages_; }  // sent so far, but for mere signs of life
   // The end of a process that has left: it goes once its links are closed.
   void close(int rank) { closing_.insert(rank); }
   bool closed(int rank) const { return nodes_[size_t(rank)]->fate == Fate::dead; }
@@ -75,6 +94,7 @@ class Network {
     std::map<int, TimeNs> dials;  // since when
     std::set<int> probes;
     Fate fate;
+    std::vector<uint64_t> calls{};
   };
 
   bool lives(int rank) const { return nodes_[size_t(rank)]->fate == Fate::lives; }
@@ -151,6 +171,7 @@ class Network {
     for (auto actions = node.liveness.take_actions(); !actions.empty(); actions = node.liveness.take_actions())
       for (Liveness::Action& action : actions) {
         if (action.kind == Kind::send) {
+          messages_ += !Liveness::is_alive(action.message);
           Node& peer = *nodes_[size_t(action.peer)];
           const auto box = peer.inbox.find(rank);
           if (box != peer.inbox.end()) box->second.push_back({std::move(action.message)});
@@ -167,6 +188,7 @@ class Network {
 
   std::mt19937 random_;
   TimeNs now_ = 0;
+  size_t messages_ = 0;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::set<int> closing_;
 };
@@ -485,6 +507,106 @@ TEST_P(LivenessOf, AmongLeavesADeathNeverBlamesAnother) {
   }
 }
 
+uint64_t broadcast_from(int root) { return pack({Collective::broadcast, DataType::int8, ReduceOp::sum, uint32_t(root), 8}); }
+
+// However many wait, and however often: as where all of them wait for a slow rank.
+TEST_P(LivenessOf, ACallThatManyWaitInIsToldOnceOverEachLink) {
+  const int size = GetParam();
+  for (unsigned seed = 0; seed < seeds; ++seed) {
+    Network ranks(size, seed);
+    std::mt19937 random(seed);
+    const int late = int(random() % unsigned(size));
+    for (int rank = 0; rank < size; ++rank) ranks.call(rank, {broadcast_from(0)});
+    for (const uint64_t number : {1, 2}) {
+      const size_t before = ranks.messages();
+      std::vector<uint64_t> calls(number, broadcast_from(0));
+      calls.push_back(broadcast_from(1));
+      for (const int rank : shuffled_ranks(size, random)) {
+        if (rank == late) continue;
+        ranks.call(rank, calls);
+        ranks.wait(rank);
+        if (random() % 2 == 0) ranks.run(step_ns);
+      }
+      ranks.run(3 * silence_ns);
+      for (int rank = 0; rank < size; ++rank)
+        if (rank != late) ranks.wait(rank);
+      ranks.call(late, calls);
+      ranks.wait(late);
+      ranks.run(3 * silence_ns);
+      EXPECT_LE(ranks.messages() - before, 2 * size_t(size - 1));
+      for (int rank = 0; rank < size; ++rank) EXPECT_EQ(ranks[rank].verdict(), nullptr);
+    }
+  }
+}
+
+// Of each two ranks one tells, and the other one has called something else, goes on and waits for nothing; or comes to it only later.
+TEST_P(LivenessOf, WhoHasCalledAnotherOneThanTheOneThatIsWaitedInEndsAllWithBoth) {
+  const int size = GetParam();
+  unsigned seed = 0;
+  for (int waits = 0; waits < size; ++waits)
+    for (int other = 0; other < size; ++other) {
+      if (other == waits) continue;
+      Network ranks(size, ++seed);
+      const bool later = seed % 2 == 0;
+      for (int rank = 0; rank < size; ++rank) ranks.call(rank, {broadcast_from(7)});
+      ranks.call(waits, {broadcast_from(7), broadcast_from(1)});
+      if (!later) ranks.call(other, {broadcast_from(7), broadcast_from(2), broadcast_from(3)});
+      ranks.wait(waits);
+      ranks.run(silence_ns);
+      for (int rank = 0; later && rank < size; ++rank) EXPECT_EQ(ranks[rank].verdict(), nullptr);
+      if (later) ranks.call(other, {broadcast_from(7), broadcast_from(2), broadcast_from(3)});
+      ranks.run(silence_ns);
+      for (int rank = 0; rank < size; ++rank) {
+        ASSERT_NE(ranks[rank].verdict(), nullptr) << rank;
+        EXPECT_EQ(ranks[rank].verdict()->code, Code::mismatch);
+        const auto called = [](int one, int root) { return fmt::format("rank {} called broadcast(count 8, int8, root {})", one, root); };
+        const std::string first = waits < other ? called(waits, 1) : called(other, 2);
+        const std::string second = waits < other ? called(other, 2) : called(waits, 1);
+        EXPECT_EQ(ranks[rank].verdict()->sentence, first + " while " + second + ", both as collective call 2 of this communicator");
+      }
+    }
+}
+
+TEST_P(LivenessOf, EachRankInAnotherCallIsOneVerdictAndNoStorm) {
+  const int size = GetParam();
+  for (unsigned seed = 0; size > 1 && seed < seeds; ++seed) {
+    Network ranks(size, seed);
+    const size_t before = ranks.messages();
+    for (int rank = 0; rank < size; ++rank) ranks.call(rank, {broadcast_from(rank)});
+    for (int rank = 0; rank < size; ++rank) ranks.wait(rank);
+    ranks.run(silence_ns);
+    for (int rank = 0; rank < size; ++rank) {
+      ASSERT_NE(ranks[rank].verdict(), nullptr);
+      EXPECT_EQ(ranks[rank].verdict()->sentence, ranks[0].verdict()->sentence);
+    }
+    // Of each rank over each link: its call, a proposal, the decision.
+    EXPECT_LE(ranks.messages() - before, 6 * size_t(size - 1));
+  }
+}
+
+// A link that is there only later begins with what was told before.
+TEST_P(LivenessOfThree, CallsThatAreWaitedInAreKnownBehindMendedLinksToo) {
+  const int size = GetParam();
+  for (unsigned seed = 0; seed < 10 * seeds; ++seed) {
+    std::mt19937 random(seed);
+    const std::vector<int> some = shuffled_ranks(size, random);
+    const int leaver = some[0], waits = some[1], other = some[2];
+    Network ranks(size, seed);
+    ranks.call(waits, {broadcast_from(1)});
+    ranks.call(other, {broadcast_from(2)});
+    ranks.leave(leaver);
+    ranks.close(leaver);
+    ranks.run(random() % 3 * step_ns);
+    ranks.wait(waits);
+    ranks.run(3 * silence_ns);
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == leaver) continue;
+      ASSERT_NE(ranks[rank].verdict(), nullptr) << seed << ": rank " << rank;
+      EXPECT_EQ(ranks[rank].verdict()->code, Code::mismatch);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, LivenessOf, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9, 16, 33));
 INSTANTIATE_TEST_SUITE_P(Sizes, LivenessOfThree, ::testing::Values(3, 4, 5, 7, 8, 9, 16, 33));
 
@@ -543,6 +665,15 @@ TEST(Liveness, NonsenseIsThrownNotFollowed) {
   EXPECT_THROW(liveness.message(1, {}, 0), Error);
   const Bytes unknown{std::byte{9}};
   EXPECT_THROW(liveness.message(1, unknown, 0), Error);
+  Bytes waiting(1 + 4 + 8 + 8 + 1, std::byte{0}), short_of_a_byte(1 + 4 + 8 + 8, std::byte{0});
+  waiting[0] = short_of_a_byte[0] = std::byte{8};
+  waiting[1] = std::byte{5};
+  EXPECT_THROW(liveness.message(1, waiting, 0), Error) << "there is no rank 5";
+  EXPECT_THROW(liveness.message(1, short_of_a_byte, 0), Error);
+  waiting[1] = std::byte{1};
+  waiting.back() = std::byte{1};
+  waiting.resize(waiting.size() + 8);
+  EXPECT_THROW(liveness.message(1, waiting, 0), Error) << "before the first call there is none";
 }
 
 TEST(RankList, IsCompressed) {

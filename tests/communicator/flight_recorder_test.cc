@@ -4,13 +4,18 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -63,6 +68,56 @@ TEST_F(FlightRecorderTest, EqualCallsInARowAreOneRunAndTheLastRunsAreKept) {
   EXPECT_EQ(record["calls"].back()["times"], 1'000'000);
   EXPECT_EQ(record["calls"][1022]["call"], "all_reduce(count 2999, int8, sum)");
   EXPECT_EQ(record["calls"][0]["call"], "all_reduce(count 1977, int8, sum)");
+}
+
+TEST_F(FlightRecorderTest, CollectivesHaveNumbersWhateverIsSentBetweenThem) {
+  const auto sent = [](uint64_t count) { return pack({Collective::send_recv, DataType::int8, ReduceOp::sum, 0, count}); };
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    std::mt19937 random(seed);
+    FlightRecorder recorder({});
+    std::vector<uint64_t> collectives;
+    size_t oldest = 0;
+    std::vector<size_t> run_begins;  // collectives before each run
+    uint64_t last = 0;
+    for (unsigned call = 0; call < 200 * (seed + 1); ++call) {
+      const uint64_t signature = random() % 3 == 0 ? sent(random() % 2) : signature_of(random() % 4);
+      if (signature != last) run_begins.push_back(collectives.size());
+      last = signature;
+      recorder.again(signature);
+      if (is_collective(signature)) collectives.push_back(signature);
+      if (run_begins.size() > 1023) oldest = run_begins[run_begins.size() - 1023];
+      ASSERT_EQ(recorder.collectives(), collectives.size());
+      const size_t some = oldest + random() % (collectives.size() - oldest + 2);
+      for (const size_t number : {size_t{0}, oldest, some, collectives.size() - 1, collectives.size()}) {
+        const bool known = number >= oldest && number < collectives.size();
+        ASSERT_EQ(recorder.collective(number), known ? std::optional(collectives[number]) : std::nullopt) << number;
+      }
+    }
+    EXPECT_EQ(run_begins.size() > 1023, oldest > 0);
+  }
+}
+
+// What another thread is told of a number is right or nothing, also while runs take the places of others.
+TEST_F(FlightRecorderTest, CollectivesAreReadWhileOthersBegin) {
+  FlightRecorder recorder({});
+  constexpr uint64_t answers_wanted = 20'000;
+  std::atomic<uint64_t> begun{0}, answers{0};
+  const auto call_of = [](uint64_t number) { return signature_of(number / 3); };  // in runs of three
+  std::jthread reader([&] {
+    std::mt19937_64 random(1);
+    while (answers < answers_wanted) {
+      const uint64_t last = begun;
+      const uint64_t number = last - std::min(last, random() % 3200);
+      const std::optional<uint64_t> call = recorder.collective(number);
+      if (!call) continue;
+      ++answers;
+      EXPECT_EQ(*call, call_of(number)) << number;
+    }
+  });
+  for (uint64_t number = 0; answers < answers_wanted; ++number) {
+    recorder.again(call_of(number));
+    begun = number;
+  }
 }
 
 TEST_F(FlightRecorderTest, AFileThatCannotBeWrittenIsNamed) {

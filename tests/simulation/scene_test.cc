@@ -15,6 +15,20 @@ TEST(Scenes, AreReadAsTheyWereWritten) {
   }
 }
 
+TEST(Scenes, TellHowTheOddCallDiffers) {
+  Scene scene;
+  scene.calls = {{Collective::broadcast, "direct", 100, 2, false}};
+  for (scene.seed = 0; scene.seed < 10; ++scene.seed)
+    for (const int n : {2, 3, 5}) {
+      scene.difference = SceneDifference::root;
+      EXPECT_NE(odd_call(scene, n).root, scene.calls[0].root % n);
+      EXPECT_LT(odd_call(scene, n).root, n);
+      scene.difference = SceneDifference::algorithm;
+      EXPECT_NE(odd_call(scene, n).algorithm, "direct");
+      EXPECT_EQ(odd_call(scene, n).root, 2 % n);
+    }
+}
+
 TEST(Scenes, RefuseWhatCannotBe) {
   const auto refused = [](const std::string& text) {
     try {
@@ -38,6 +52,8 @@ TEST(Scenes, RefuseWhatCannotBe) {
   EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"ring","count":1}],
                         "faults":[{"kind":"earthquake","rank":0}]})"),
             "scene: \"earthquake\" is no fault");
+  EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"ring","count":1}],"difference":"mood"})"),
+            "scene: difference \"mood\" is not count, root, algorithm or left_out");
   EXPECT_EQ(refused(R"({"n":2,"calls":[{"call":"all_reduce","algorithm":"ring","count":1,"strict":true}]})"),
             "scene: all_reduce/ring does not add in the order of ranks");
   EXPECT_NE(refused(R"({"n":2,"fabric":"web:3","calls":[{"call":"all_reduce","algorithm":"ring","count":1}]})").find("web"),

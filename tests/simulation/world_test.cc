@@ -126,6 +126,7 @@ TEST(World, FindsEveryPlantedMistakeWithinTenThousandSeeds) {
       {"pause not noticed", SceneMistake::pause_not_noticed},
       {"result not finished", SceneMistake::result_not_finished},
       {"votes not awaited", SceneMistake::votes_not_awaited},
+      {"waits not told", SceneMistake::waits_not_told},
   };
   std::string problem;
   for (const auto& [what, mistake] : of_transport) {
@@ -184,6 +185,40 @@ TEST(World, AgreesOnOneOfSeveralVerdicts) {
       EXPECT_NE(seen.verdict, "");
     }
   }
+}
+
+// Long before the deadline, also where no message of one call meets one of the other.
+TEST(World, TellsMismatchesOfEveryKindSoon) {
+  std::map<SceneDifference, int> scenes, by_numbers;
+  for (uint64_t seed = 0; seed < 20'000; ++seed) {
+    const Scene scene = scene_of(seed);
+    if (!has_fault(scene, SceneFaultKind::mismatch)) continue;
+    const WorldResult seen = play(scene);
+    EXPECT_EQ(seen.problem, "") << to_text(scene);
+    EXPECT_LT(seen.all_ok, seen.survivors) << to_text(scene);
+    EXPECT_NE(seen.verdict.find(" called "), std::string::npos) << seen.verdict;
+    EXPECT_LT(seen.ended_at, WorldTimes::timeout_ns / 2) << to_text(scene);
+    ++scenes[scene.difference];
+    by_numbers[scene.difference] += seen.verdict.find("both as collective call 1 of") != std::string::npos;
+  }
+  for (const auto& [difference, count] : scenes) {
+    fmt::print("difference {}: {} scenes, {} told by their numbers\n", int(difference), count, by_numbers[difference]);
+    EXPECT_GT(count, 100);
+  }
+  EXPECT_EQ(scenes.size(), 4u);
+  EXPECT_EQ(by_numbers[SceneDifference::count], 0) << "there a message of one meets one of the other";
+  EXPECT_GT(by_numbers[SceneDifference::root], 20);
+}
+
+// All are through with gathers to different roots, and stand in the sum after them: what nobody takes of the former fills the
+// way to a rank.
+TEST(World, TellsOfCallsThatAllHaveGoneOnFrom) {
+  const WorldResult seen = play(parse_scene(
+      R"({"seed":30559,"n":7,"slots":2,"outbox_messages":2,"message_bytes_max":1024,"delay_ns":20000,"fabric":"torus,link=10G",
+          "calls":[{"call":"gather","algorithm":"binomial","count":100,"root":3},{"call":"all_reduce","algorithm":"one_shot","count":2000}],
+          "faults":[{"kind":"mismatch","rank":3,"peer":4,"at_ns":1835}],"difference":"root"})"));
+  EXPECT_EQ(seen.problem, "");
+  EXPECT_NE(seen.verdict.find("both as collective call 1 of this communicator"), std::string::npos) << seen.verdict;
 }
 
 // Messages so small and so many that no wait is long, but all of them are.
