@@ -1,22 +1,17 @@
-// Running calls: admission, plans, scratch memory, and what becomes of faults.
+// Running calls: admission, plans, scratch memory, waiting.
 #include "communicator/communicator.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <new>
 #include <numeric>
-#include <optional>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "bootstrap/waiting_calls.h"
 #include "communicator/c_api.h"
 #include "communicator/wait.h"
 #include "memory/preloaded_heap.h"
 #include "reduce/exact.h"
-#include "reduce/scale.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -241,48 +236,6 @@ void Communicator::let_go() noexcept {
     log_.error("a peer that does not run may still write to the buffers of a call that has failed");
 }
 
-// Of a v-form: blocks, and vectors of them, follow each other in memory of their own.
-Request Communicator::with_made_blocks(const Request& asked, size_t vectors, const MakeInput& make) {
-  Request request = asked;
-  const size_t width = element_bytes(asked.call);
-  made_layout_ = *asked.layout;
-  BlockLayout& blocks = made_layout_.input;
-  const size_t stride = std::accumulate(blocks.sizes.begin(), blocks.sizes.end(), size_t{0});
-  std::byte* const target = made_input(asked, vectors * stride * width);
-  std::exclusive_scan(blocks.sizes.begin(), blocks.sizes.end(), blocks.firsts.begin(), size_t{0});
-  for (size_t k = 0; k < vectors; ++k)
-    for (size_t i = 0; i < blocks.sizes.size(); ++i) {
-      if (blocks.sizes[i] == 0) continue;
-      const std::byte* const from = asked.input + (k * asked.vector_stride + asked.layout->input.firsts[i]) * width;
-      make(from, target + (k * stride + blocks.firsts[i]) * width, blocks.sizes[i]);
-    }
-  request.in_place = false;
-  request.input = target;
-  request.vector_stride = stride;
-  request.layout = {std::shared_ptr<const void>(), &made_layout_};  // owns nothing: the memory is of this
-  return request;
-}
-
-// Where a rank has the whole result too, and its input is as large, the input is made there; else in memory of its own.
-Request Communicator::with_made_input(const Request& asked, size_t vectors, const MakeInput& make) {
-  if (asked.layout != nullptr) return with_made_blocks(asked, vectors, make);
-  Request request = asked;
-  const Meaning& kind = meaning(asked.call.kind);
-  const bool into_output = !kind.blocks && asked.output != nullptr && vectors == 1;
-  const size_t width = element_bytes(asked.call);
-  const size_t count = vectors * asked.call.count * (kind.blocks ? size_t(size_) : 1);
-  if (into_output) {
-    request.in_place = true;
-  } else {
-    request.in_place = false;
-    if (asked.in_place && kind.blocks) request.output += size_t(rank_) * asked.call.count * width;
-  }
-  std::byte* const target = into_output ? asked.output : made_input(asked, count * width);
-  make(asked.input, target, count);
-  request.input = target;
-  return request;
-}
-
 bool Communicator::lies_as_before(const Work& work) noexcept {
   return region_of(work.input) == work.input_region && region_of(work.output) == work.output_region;
 }
@@ -313,35 +266,6 @@ PeerLends Communicator::lends_before() noexcept {
     if (first == PeerLends::unknown) first = lent;
   }
   return first;
-}
-
-// A rank's input times its scalar; all its vectors, unless they are joined already.
-Request Communicator::with_multiplied_input(const Request& asked) {
-  const size_t vectors = joins_its_vectors(asked) ? 1 : asked.terms.inputs;
-  const MadeOperator& made = *asked.made;
-  std::array<std::byte, 16> fetched;
-  const void* scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
-  if (device_side_ != nullptr && device_side_->read_scalar(scalar, element_bytes(asked.call), fetched))
-    scalar = fetched.data();
-  return with_made_input(asked, vectors, [&](const std::byte* from, std::byte* to, size_t count) {
-    if (asked.on_device) device_side_->scale(asked.call.type, scalar, {from, to, count}, asked.in_reach);
-    else scale(asked.call.type, scalar, from, to, count);
-  });
-}
-
-// A rank's vectors as one, where that is the same in every order.
-Request Communicator::with_joined_vectors(const Request& asked) {
-  const size_t stride = asked.vector_stride * element_bytes(asked.call);
-  const ReduceFunction join = reduce_function(asked.call.type, asked.call.op);
-  return with_made_input(asked, 1, [&](const std::byte* from, std::byte* to, size_t count) {
-    for (size_t k = 0; k < asked.terms.inputs;) {
-      const void* inputs[reduce_inputs_max] = {to};
-      int n = k > 0 ? 1 : 0;
-      for (; n < reduce_inputs_max && k < asked.terms.inputs; ++k) inputs[n++] = from + k * stride;
-      if (asked.on_device) device_side_->join(asked.call.type, asked.call.op, {inputs, size_t(n)}, to, count, asked.in_reach);
-      else join(to, inputs, n, count, 0, Store::cached);
-    }
-  });
 }
 
 // How a call's inputs are joined, and by what the result is divided.
@@ -378,11 +302,6 @@ bool Communicator::await_begin(const Request& request) noexcept {
                                   [&] { return may_begin(request); }, [] { return uint64_t{0}; }, [] {});
   if (result == WaitResult::expired) expire_before(request, timeout_ns(request));
   return result == WaitResult::done;
-}
-
-void Communicator::expire_before(const Request& request, TimeNs timeout_ns) noexcept {
-  fail(Code::timeout, fmt::format("{} waited {} ms to begin {}, for what is before it on its device's stream",
-                                  bootstrap_->describe(rank_), timeout_ns / ns_per_ms, describe(request.call)));
 }
 
 bool Communicator::begin(Operation& operation, const Request& asked) noexcept {
@@ -544,103 +463,6 @@ void Communicator::reserve_scratch(const Plan& plan, size_t operands) {
   ++scratch_epoch_;
   scratch_.reset(static_cast<std::byte*>(::operator new(bytes, std::align_val_t(scratch_alignment))));
   scratch_bytes_ = bytes;
-}
-
-// An endpoint has failed: finds out why, and makes it everybody's verdict.
-void Communicator::settle(const Operation& operation) noexcept {
-  try {
-    const WaitingOn waiting = engine_->waiting_on(operation);
-    const DeviceWork* const device = operation.work().device;
-    const Outcome* const failed = device != nullptr && !device->failure.ok() ? &device->failure
-                                  : peer_path_ != nullptr && !peer_path_->failure().ok() ? &peer_path_->failure()
-                                                                                         : nullptr;
-    if (failed != nullptr)
-      return fail(failed->code, fmt::format("{}: its device failed in {}: {}", bootstrap_->describe(rank_),
-                                            describe_call(operation.work().signature), failed->sentence));
-    if (&operation == by_shared_memory_ && shared_path_->broken_peer() >= 0) {
-      const int peer = shared_path_->broken_peer();
-      if (peer == rank_) return fail(Code::system_error, fmt::format("{} has no memory left", bootstrap_->describe(rank_)));
-      return settle_broken_link(*bootstrap_, links_, peer, links_.endpoints[size_t(peer)]->fault());
-    }
-    const Fault& fault = waiting.endpoint->fault();
-    if (fault.kind != FaultKind::mismatch) return settle_broken_link(*bootstrap_, links_, waiting.peer, fault);
-    const std::string& peer = bootstrap_->describe(waiting.peer);
-    const std::string& self = bootstrap_->describe(rank_);
-    const std::string here = describe_call(waiting.signature), there = describe_call(fault.signature);
-    // The lower rank first, so that both sides, which may see it at once, say the same.
-    const bool lower = rank_ < waiting.peer;
-    fail(Code::mismatch, lower ? differing_calls(self, here, peer, there) : differing_calls(peer, there, self, here));
-  } catch (const std::exception& error) {
-    fail(Code::internal_error, error.what());
-  }
-}
-
-std::string Communicator::describe_call(uint64_t signature) const {
-  const auto [call, terms] = unpack_with_terms(signature);
-  return describe(call, terms, planner_->name_of(call.kind, terms.algorithm));
-}
-
-// Others' calls are compared with what this rank has recorded of its own.
-void Communicator::compare_calls() {
-  bootstrap_->compare_calls({[this](uint64_t number) { return recorder_->collective(number); },
-                             [this](uint64_t signature) { return describe_call(signature); }});
-}
-
-void Communicator::tell_waiting(const Operation& operation, uint64_t begun_since) noexcept {
-  const uint64_t signature = operation.work().signature, begun = recorder_->collectives();
-  if (!is_collective(signature) || begun <= begun_since) return;
-  const uint64_t number = begun - begun_since - 1;
-  if (recorder_->collective(number) == signature) bootstrap_->tell_waiting(number, signature);
-}
-
-void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcept {
-  try {
-    const WaitingOn waiting = engine_->waiting_on(operation);
-    fail(Code::timeout, waiting_sentence(operation, waiting, timeout_ns));
-  } catch (const std::exception& error) {
-    fail(Code::timeout, error.what());
-  }
-}
-
-std::string Communicator::waiting_sentence(const Operation& operation, const WaitingOn& waiting,
-                                           TimeNs timeout_ns) const {
-  const Work& work = operation.work();
-  const bool on_device = waiting.on_device || (&operation == by_peers_ && peer_path_->waits_for_device());
-  const std::string for_whom = on_device  ? std::string("its own device")
-                               : waiting.peer < 0 ? std::string("its own links") : bootstrap_->describe(waiting.peer);
-  return fmt::format("{} waited {} ms in {} ({}, step {} of {}, tile {}, channel {}) {} {}{}", bootstrap_->describe(rank_),
-                     timeout_ns / ns_per_ms, describe_call(work.signature), work.plan->algorithm, waiting.step + 1,
-                     work.plan->steps.size(), waiting.tile, waiting.channel,
-                     on_device ? "for" : waiting.sending ? "to send to" : "for a message from", for_whom,
-                     unread_calls(work.signature));
-}
-
-// Of which other collectives messages have come that nobody here asks for: of later calls, or of others than this rank
-// makes, which need not meet its own where it awaits other ranks than theirs do.
-std::string Communicator::unread_calls(uint64_t signature) const {
-  constexpr size_t calls_max = 3;
-  std::vector<uint64_t> seen;
-  std::string text;
-  for (size_t at = 0; at < links_.endpoints.size() && seen.size() < calls_max; ++at) {
-    const Endpoint* const endpoint = links_.endpoints[at];
-    const std::optional<uint64_t> other = endpoint != nullptr ? endpoint->next_signature() : std::nullopt;
-    if (!other || *other == signature || unpack(*other).kind == Collective::send_recv ||
-        std::ranges::find(seen, *other) != seen.end())
-      continue;
-    text += fmt::format("{}{} of {}", seen.empty() ? "; unread are messages of " : ", ", describe_call(*other),
-                        bootstrap_->describe(int(at % size_t(size_))));
-    seen.push_back(*other);
-  }
-  return text;
-}
-
-void Communicator::fail(Code code, const std::string& sentence) noexcept {
-  const int blamed = -1;
-  bootstrap_->fail({code, blamed, sentence});
-}
-
-void Communicator::abort() noexcept {
-  fail(Code::aborted, fmt::format("{} called tuttiCommAbort", bootstrap_->describe(rank_)));
 }
 
 void Communicator::arm() noexcept {
