@@ -254,6 +254,32 @@ TEST(Shm, ASenderGetsFarAheadOfItsReceiver) {
   }
 }
 
+// How many small messages the first of so many ranks can send to the second, which does not run.
+int messages_ahead(int ranks) {
+  const Transports transports = connected(ranks);
+  for (int sent = 0;; ++sent) {
+    const std::byte message[8] = {};
+    size_t done = 0;
+    if (transports[0]->endpoint(1, 0)->send(message, sizeof message, 1, done) != Status::done) return sent;
+  }
+}
+
+TEST(Shm, WhereFewRanksShareCoresASenderGetsFurtherAhead) {
+  const auto on_one_core = [](int ranks) {
+    return in_child([=] {
+      cpu_set_t cores, one;
+      CPU_ZERO(&one);
+      if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+      for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core)
+        if (CPU_ISSET(core, &cores)) CPU_SET(core, &one);
+      return ::sched_setaffinity(0, sizeof one, &one) == 0 && messages_ahead(ranks) == (ranks > 8 ? 64 : 256) ? 0 : 2;
+    });
+  };
+  EXPECT_EQ(on_one_core(2), 0);
+  EXPECT_EQ(on_one_core(8), 0);
+  EXPECT_EQ(on_one_core(9), 0);
+}
+
 TEST(Shm, LapsGoRoundTwiceTheCacheThatACoreHasToItself) {
   ShmOptions options;
   options.own_cache_bytes = 1 << 20;

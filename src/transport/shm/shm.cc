@@ -34,6 +34,9 @@ constexpr size_t slot_bytes_floor = 16 * 1024;  // many ranks of a host do not m
 
 // Lines of a FIFO: every member of a host has one for each other member, and touches all its lines.
 constexpr size_t many_lines = 64, few_lines = 8, few_members_max = 16;
+// Where no more than so many members share cores: the more calls a rank can make before it hands its core over, the fewer
+// hand-overs a call takes.
+constexpr size_t crowded_lines = 256, crowded_members_max = 8;
 
 // What a rank's FIFOs to all its peers use again and again together where ranks share cores.
 constexpr size_t crowded_lap_bytes = 512 * 1024;
@@ -370,6 +373,7 @@ class Builder {
     size_t n_cores = 0;
     for (const uint64_t bits : cores) n_cores += size_t(std::popcount(bits));
     const bool crowded = n_cores < group_.size();
+    if (crowded && group_.size() <= crowded_members_max) layout_.lines = crowded_lines;
     layout_.lap_bytes = shm_lap_bytes(group_.size(), crowded, caches);
     const size_t needed = (layout_.lap_bytes + layout_.slot_bytes - 1) / layout_.slot_bytes;
     layout_.slots = std::max(layout_.slots, std::min(needed, slots_of_laps_max));

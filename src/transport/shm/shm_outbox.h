@@ -43,7 +43,7 @@ class ShmOutbox final : public Outbox {
   void commit(size_t bytes, uint64_t signature) noexcept override;
 
  private:
-  static constexpr uint32_t messages_max = 64;  // under way
+  static constexpr uint32_t messages_max = 256;  // under way; lines may allow fewer
 
   // Who was sent a message, and its number there.
   struct Receiver {
