@@ -94,6 +94,12 @@ class Checks(unittest.TestCase):
         self.assertIn("--percentiles", got.stdout)
         self.assertEqual(perf("--version").stdout.split()[0], "tutti-perf")
 
+    def test_a_barrier_before_each_operation_alone_measures_too(self):
+        got = perf("all_reduce", *self.SMALL, "--apart", "--percentiles")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        rows = [line.split() for line in got.stdout.splitlines() if line and not line.startswith("#")]
+        self.assertEqual([row[0] for row in rows], ["4096", "8192", "16384"])
+
     def test_json_csv_and_plot_hold_the_same_rows(self):
         with tempfile.TemporaryDirectory() as folder:
             got = perf("all_reduce", *self.SMALL, "--by-clock", "--percentiles", "--json", folder + "/a.json", "--csv",
