@@ -30,7 +30,7 @@ inline constexpr size_t copy_way_bytes_min = 4096;
 void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcept;
 // By this processor's way,
 void copy_large(void* output, const void* input, size_t bytes) noexcept;
-// by that for its own buffers, and for what passes through its caches: see below. The latter is by string instructions nowhere.
+// by that for its own buffers, and for what passes through its caches: see below. The latter never by string instructions.
 void copy_large_own(void* output, const void* input, size_t bytes) noexcept;
 void copy_large_passing(void* output, const void* input, size_t bytes) noexcept;
 

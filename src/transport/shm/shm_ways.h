@@ -3,6 +3,7 @@
 //
 // Vectors fetch the lines that they overwrite, string instructions do not. Where the readers' cores are near, or one of the
 // readers shares the writer's, vectors take half the time; where lines would come from far, up to twice as long.
+// ShmWrites, which learns whether to write past the caches, does not see these messages.
 #pragma once
 
 #include <cstddef>
