@@ -13,11 +13,11 @@
 
 namespace tutti {
 
-// A message in shared memory of so many bytes rides in its flag's line.
-inline constexpr uint64_t shm_inline_bytes = 40;
+// A message in shared memory of so many bytes rides beside its flag.
+inline constexpr uint64_t shm_inline_bytes = 104;
 
 // One of at least so many that goes to several ranks of a host lies there once.
-inline constexpr uint64_t shm_shared_bytes = 64;
+inline constexpr uint64_t shm_shared_bytes = 128;
 
 // A larger one leaves a second-level cache as it goes round the places of a FIFO. (A power of two that fits what
 // pipelines of four ranks measured; see bench/choices.)

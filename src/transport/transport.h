@@ -103,7 +103,7 @@ class Outbox {
 };
 
 // Smaller messages are not worth an outbox: they ride in their flags' lines, or nearly.
-inline constexpr size_t outbox_bytes_min = 64;
+inline constexpr size_t outbox_bytes_min = 128;
 
 enum class PeerLends : uint8_t { unknown, no, yes };
 
@@ -140,7 +140,7 @@ class Endpoint {
   // its owner though the operation has failed.
   virtual void revoke() noexcept {}
 
-  // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes > 64; null:
+  // A place of `bytes` bytes (<= message_bytes_max) for the next message, 64-byte aligned where bytes >= 128; null:
   // again, or failed (see fault()). Asking twice gives the same place. A send may not come between reserve and commit.
   virtual std::byte* reserve(size_t bytes) noexcept = 0;
   // As reserve, while a message is viewed, which is released before the commit: the place where it lies, for an answer that is
@@ -176,7 +176,7 @@ class Endpoint {
     return false;
   }
 
-  // done: `data` points at the whole next message, readable until release(); 64-byte aligned where bytes > 64.
+  // done: `data` points at the whole next message, readable until release(); 64-byte aligned where bytes >= 128.
   // Asking twice gives the same place. A recv may not come between view and release.
   virtual Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept = 0;
   // failed: the sender revoked what was viewed, so it may have changed meanwhile and is worth nothing.

@@ -82,16 +82,17 @@ TEST_F(ShmOutboxTest, OneMessageLiesOnceAndAllReadIt) {
 
 TEST_F(ShmOutboxTest, KeepsTheOrderAmongMessagesOfOtherKinds) {
   for (int round = 0; round < 100; ++round) {
-    const auto small = message_of(50, round), own = message_of(3000, round + 1), shared = message_of(2000, round + 2);
+    const auto small = message_of(50, round), own = message_of(3000, round + 1), shared = message_of(2000, round + 2),
+               least = message_of(outbox_bytes_min, round + 3);
     size_t done = 0;
     ASSERT_EQ(from(0, 2).send(small.data(), small.size(), 1, done), Status::done);
     ASSERT_TRUE(post(all_, shared));
     done = 0;
     ASSERT_EQ(from(0, 2).send(own.data(), own.size(), 1, done), Status::done);
-    ASSERT_TRUE(post(std::array<uint32_t, 2>{2, 3}, small));
-    for (const auto* message : {&small, &shared, &own, &small}) ASSERT_TRUE(reads(2, *message));
+    ASSERT_TRUE(post(std::array<uint32_t, 2>{2, 3}, least));
+    for (const auto* message : {&small, &shared, &own, &least}) ASSERT_TRUE(reads(2, *message));
     ASSERT_TRUE(reads(1, shared));
-    ASSERT_TRUE(reads(3, shared) && reads(3, small));
+    ASSERT_TRUE(reads(3, shared) && reads(3, least));
   }
 }
 
@@ -163,11 +164,11 @@ TEST_F(ShmOutboxTest, AReceiverThatIsWaitedForEndsTheSleep) {
 
 TEST_F(ShmOutboxTest, IsLeftAloneWhereItCannotBe) {
   EXPECT_EQ(outbox(0).reserve(message_max + 1, all_).at, nullptr);
-  EXPECT_EQ(outbox(0).reserve(40, all_).at, nullptr) << "it fits into a line";
-  ASSERT_NE(from(0, 2).reserve(100), nullptr);  // a message of its own is being made
+  EXPECT_EQ(outbox(0).reserve(shm_inline_bytes_max, all_).at, nullptr) << "it fits into a line";
+  ASSERT_NE(from(0, 2).reserve(200), nullptr);  // a message of its own is being made
   EXPECT_EQ(outbox(0).reserve(2000, all_).at, nullptr);
   EXPECT_EQ(outbox(0).reserve(2000, all_).waits_for, -1);
-  from(0, 2).commit(100, 1);
+  from(0, 2).commit(200, 1);
   EXPECT_NE(outbox(0).reserve(2000, all_).at, nullptr);
 }
 

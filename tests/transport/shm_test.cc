@@ -134,6 +134,36 @@ TEST(ShmDatapath, ASmallMessageIsOneLine) {
   EXPECT_EQ(line->bytes, 8u);
 }
 
+// All of it, and nothing beside it: no byte of the caller's memory past the message is read or written.
+TEST(ShmDatapath, AMessageOfEverySmallLengthLiesInItsLine) {
+  const Transports transports = connected(2);
+  Endpoint &a = *transports[0]->endpoint(1, 0), &b = *transports[1]->endpoint(0, 0);
+  for (size_t bytes = 0; bytes <= shm_inline_bytes_max + 2; ++bytes) {
+    SCOPED_TRACE(bytes);
+    const auto sent = std::make_unique<std::byte[]>(bytes);  // so that a sanitizer sees what lies past its end
+    for (size_t i = 0; i < bytes; ++i) sent[i] = std::byte(bytes + 7 * i + 1);
+    for (const bool views : {false, true}) {
+      size_t done = 0;
+      ASSERT_EQ(a.send(sent.get(), bytes, 5, done), Status::done);
+      const std::byte* place = nullptr;
+      ASSERT_EQ(b.view(bytes, 5, place), Status::done);
+      const auto* line = reinterpret_cast<const ShmLine*>(place - offsetof(ShmLine, payload));
+      const bool in_line = reinterpret_cast<uintptr_t>(line) % alignof(ShmLine) == 0 && line->signature == 5;
+      EXPECT_EQ(in_line, bytes <= shm_inline_bytes_max);
+      EXPECT_EQ(std::memcmp(place, sent.get(), bytes), 0);
+      if (views) {
+        ASSERT_EQ(b.release(), Status::done);
+        continue;
+      }
+      std::vector<std::byte> got(bytes + 64, std::byte{0xee});
+      done = 0;
+      ASSERT_EQ(b.recv(got.data() + 32, bytes, 5, done), Status::done);
+      EXPECT_EQ(std::memcmp(got.data() + 32, sent.get(), bytes), 0);
+      for (size_t i = 0; i < 32; ++i) EXPECT_TRUE(got[i] == std::byte{0xee} && got[32 + bytes + i] == std::byte{0xee});
+    }
+  }
+}
+
 TEST(ShmDatapath, ATooLargeMessageIsAFault) {
   const Transports transports = connected(2);
   const size_t bytes = transports[0]->message_bytes_max() + 1;

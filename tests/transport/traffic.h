@@ -102,7 +102,7 @@ class Sender {
   bool produce() {
     std::byte* place = endpoint_->reserve(message_.bytes);
     if (place == nullptr) return endpoint_->fault().kind == FaultKind::none ? false : fail();
-    EXPECT_TRUE(message_.bytes <= 64 || reinterpret_cast<uintptr_t>(place) % 64 == 0);
+    EXPECT_TRUE(message_.bytes < 128 || reinterpret_cast<uintptr_t>(place) % 64 == 0);
     EXPECT_EQ(endpoint_->reserve(message_.bytes), place);
     fill(place, message_.bytes, message_.content);
     endpoint_->commit(message_.bytes, message_.signature);
@@ -172,7 +172,7 @@ class Receiver {
     const Status status = endpoint_->view(message_.bytes, message_.signature, data);
     if (status == Status::failed) return fail("failed");
     if (status == Status::again) return false;
-    EXPECT_TRUE(message_.bytes <= 64 || reinterpret_cast<uintptr_t>(data) % 64 == 0);
+    EXPECT_TRUE(message_.bytes < 128 || reinterpret_cast<uintptr_t>(data) % 64 == 0);
     if (!holds(data, message_.bytes, message_.content)) return fail("has wrong bytes");
     if (hold_-- > 0) return true;
     endpoint_->release();

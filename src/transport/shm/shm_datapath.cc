@@ -32,13 +32,20 @@ void copy_fixed(std::byte* to, const std::byte* from, size_t at) noexcept {
   std::memcpy(to + at, from + at, n);
 }
 
-// At most shm_inline_bytes_max bytes, by a few moves that may overlap: a call of memcpy would cost more than they do.
+// At most shm_inline_bytes_max bytes, by a few moves that may overlap: a call of memcpy would cost more than they do. From
+// the end: what lies past the flag's cache line comes first, lest the waiting reader take that one away in between.
 inline void copy_small(std::byte* to, const std::byte* from, size_t bytes) noexcept {
   if (bytes == 8) return copy_fixed<8>(to, from, 0);
   if (bytes >= 16) {
-    copy_fixed<16>(to, from, 0);
+    copy_fixed<16>(to, from, bytes - 16);
+    if (bytes > 48) {
+      if (bytes > 96) copy_fixed<16>(to, from, 80);
+      if (bytes > 80) copy_fixed<16>(to, from, 64);
+      if (bytes > 64) copy_fixed<16>(to, from, 48);
+      copy_fixed<16>(to, from, 32);
+    }
     if (bytes > 32) copy_fixed<16>(to, from, 16);
-    return copy_fixed<16>(to, from, bytes - 16);
+    return copy_fixed<16>(to, from, 0);
   }
   if (bytes >= 8) {
     copy_fixed<8>(to, from, 0);
@@ -246,7 +253,7 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
 void ShmEndpoint::fetch_next_place(size_t bytes) noexcept {
   const size_t at = bulk_.place(bytes, writes_.gap(bytes));
   if (at == ShmBulk::npos) return;
-  for (size_t i = 0; i < bytes; i += sizeof(ShmLine)) fetch_to_write(out_bulk_ + at + i);
+  for (size_t i = 0; i < bytes; i += 64) fetch_to_write(out_bulk_ + at + i);
 }
 
 uint32_t ShmEndpoint::post(size_t at, size_t bytes, uint64_t signature) noexcept {
@@ -281,11 +288,18 @@ const std::byte* ShmEndpoint::bulk_at(uint64_t at) const noexcept {
   return at < bulk_bytes_ ? in_bulk_ + at : trade_.at(trade_.here(uint32_t(at - bulk_bytes_)));
 }
 
+// While a message that goes past its flag's cache line is here: as much of a later one, as count_as_received() fetches the
+// flag's.
+inline void ShmEndpoint::fetch_past_flag() noexcept {
+  fetch_to_read(in_lines_[(received_ + 1 + lines_ahead_to_read) & mask_].payload + shm_flag_bytes_max);
+}
+
 Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done)
     return is_part_ ? recv_parts(data, bytes, signature, bytes_done) : status;
-  if (bytes > shm_inline_bytes_max) return recv_bulk(line, data, bytes, bytes_done);
+  if (line.bytes > shm_inline_bytes_max) return recv_bulk(line, data, bytes, bytes_done);
+  if (bytes > shm_flag_bytes_max) fetch_past_flag();
   copy_small(data, line.payload, bytes);
   bytes_done = bytes;
   return release();
@@ -308,7 +322,8 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
   const ShmLine& line = in_line();
   if (const Status status = arrived(line, bytes, signature); status != Status::done)
     return is_part_ ? view_parts(bytes, signature, data) : status;
-  if (bytes > shm_inline_bytes_max) return view_bulk(line, data);
+  if (line.bytes > shm_inline_bytes_max) return view_bulk(line, data);
+  if (bytes > shm_flag_bytes_max) fetch_past_flag();
   data = line.payload;
   return Status::done;
 }

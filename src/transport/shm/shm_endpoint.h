@@ -1,7 +1,7 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
-// A FIFO has lines of 64 bytes, and a bulk area. A small message is a line and nothing else: one line written, one
-// line read. A larger one lies in the bulk area, in a place behind it that changes hands, in the sender's outbox where
+// A FIFO has lines, and a bulk area. A small message is a line and nothing else: one cache line written, one read; or two,
+// of which the second is not one that the reader looks at again and again. A larger one lies in the bulk area, in a place behind it that changes hands, in the sender's outbox where
 // several peers are sent the same, or in the sender's own memory, and its line tells where; before it there may be lines
 // that tell how much of it is there already. There are many lines, so that a sender of small messages gets far ahead before
 // it must wait for a receiver that is not running. Every line has one writer. A sender's claim to lines and bulk (its
@@ -28,7 +28,8 @@
 
 namespace tutti {
 
-inline constexpr size_t shm_inline_bytes_max = 40;
+// A small message is at most so large, and the part of it that shares its flag's cache line.
+inline constexpr size_t shm_inline_bytes_max = 104, shm_flag_bytes_max = 40;
 
 // A message that lies in the sender's own memory has this bit in its line's `bytes`, and a LentPlace as payload.
 inline constexpr uint32_t shm_lent_bit = 0x8000'0000;
@@ -50,8 +51,8 @@ static_assert(sizeof(ShmPart) <= shm_inline_bytes_max);
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
 
-// Written by the sender. Number k (from 1) is line (k - 1) mod lines.
-struct alignas(64) ShmLine {
+// Written by the sender. Number k (from 1) is line (k - 1) mod lines. Two cache lines, as processors fetch them in pairs.
+struct alignas(128) ShmLine {
   std::atomic<uint32_t> sequence;  // k once it is written: released by the sender, acquired by the receiver
   uint32_t bytes;
   uint64_t signature;
@@ -61,15 +62,12 @@ struct alignas(64) ShmLine {
   // that changes hands.
   std::byte payload[shm_inline_bytes_max];
 };
-static_assert(sizeof(ShmLine) == 64 && std::is_trivially_destructible_v<ShmLine>);
+static_assert(sizeof(ShmLine) == 128 && offsetof(ShmLine, payload) + shm_flag_bytes_max == 64);
+static_assert(std::is_trivially_destructible_v<ShmLine>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-// The FIFO of one direction of one pair and channel, in the receiver's inbox. Lines are kept two apart, as processors
-// fetch them in pairs.
+// The FIFO of one direction of one pair and channel, in the receiver's inbox.
 struct ShmFifo {
-  struct alignas(128) Place {
-    ShmLine line;
-  };
   // Lines consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
   alignas(128) std::atomic<uint32_t> consumed;
   // 1 while the sender sleeps for want of credit, 2 once it has revoked what it lent. Written by the sender, read by the
@@ -79,8 +77,8 @@ struct ShmFifo {
   // sender that has revoked what it lent.
   alignas(128) std::atomic<uint32_t> entered;
 
-  Place* lines() noexcept { return reinterpret_cast<Place*>(this + 1); }
-  static constexpr size_t bytes(size_t lines) { return sizeof(ShmFifo) + lines * sizeof(Place); }
+  ShmLine* lines() noexcept { return reinterpret_cast<ShmLine*>(this + 1); }
+  static constexpr size_t bytes(size_t lines) { return sizeof(ShmFifo) + lines * sizeof(ShmLine); }
 };
 
 // Begins every inbox. Set by its owner; whoever rings takes the 1 away, so that one sleep is rung once.
@@ -141,7 +139,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   std::optional<uint64_t> next_signature() const noexcept override {
     return watch().arrived() ? std::optional(in_line().signature) : std::nullopt;
   }
-  Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].line.sequence, received_ + 1}; }
+  Watch watch() const noexcept override { return {&in_lines_[received_ & mask_].sequence, received_ + 1}; }
   bool tell(const LentRegion& region) noexcept override;
   std::byte* reach(const LentPlace& place, size_t bytes) noexcept override;
   bool enter() noexcept override;
@@ -187,6 +185,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool says_part(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
   Status recv_parts(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   Status view_parts(size_t bytes, uint64_t signature, const std::byte*& data) noexcept;
+  void fetch_past_flag() noexcept;
   Status count_as_received() noexcept;
   Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
@@ -205,13 +204,13 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
 
-  ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_].line; }
-  const ShmLine& in_line() const noexcept { return in_lines_[received_ & mask_].line; }
-  ShmLine& in_line() noexcept { return in_lines_[received_ & mask_].line; }
+  ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_]; }
+  const ShmLine& in_line() const noexcept { return in_lines_[received_ & mask_]; }
+  ShmLine& in_line() noexcept { return in_lines_[received_ & mask_]; }
 
   // The first two lines of this object are all that a small message touches here.
-  ShmFifo::Place* out_lines_;
-  ShmFifo::Place* in_lines_;
+  ShmLine* out_lines_;
+  ShmLine* in_lines_;
   std::atomic<uint32_t>* peer_sleeping_;
   uint32_t sent_ = 0;
   uint32_t sent_limit_;    // sent_ may grow up to here

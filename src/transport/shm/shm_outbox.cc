@@ -24,7 +24,7 @@ ShmOutbox::ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t messa
 
 Outbox::Place ShmOutbox::reserve(size_t bytes, std::span<const uint32_t> peers) noexcept {
   peers_ = peers;
-  if (bytes <= shm_inline_bytes_max || bytes > message_bytes_max_) return {};
+  if (bytes < outbox_bytes_min || bytes > message_bytes_max_) return {};
   for (const uint32_t peer : peers) {
     if (!endpoints_[peer]->may_post()) return {};
     if (!endpoints_[peer]->has_line()) return wait_for(peer);
