@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -86,6 +88,7 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
   links.endpoints.assign(size_t(options.channels) * size_t(bootstrap.size()), nullptr);
   links.names.assign(size_t(bootstrap.size()), nullptr);
   links.names[size_t(bootstrap.rank())] = "self";
+  std::deque<std::pair<const char*, WhyNotReached>> why_not;  // of each transport that was asked
   if (allowed.shm) {
     ShmOptions shm = shm_options_from_environment();
     shm.channels = options.channels;
@@ -96,6 +99,7 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
       if (caches.own_bytes > 0) shm.own_cache_bytes = caches.own_bytes;
       if (caches.last_bytes > 0) shm.last_cache_bytes = caches.last_bytes;
     }
+    shm.why_not = &why_not.emplace_back("shm", WhyNotReached(size_t(bootstrap.size()))).second;
     take(links, make_shm(bootstrap, shm), options.channels);
   }
   const auto still_unreached = [&links] {
@@ -110,6 +114,7 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
     const auto me = verbs.peers.begin() + bootstrap.rank();
     verbs.turn = int(std::count(verbs.peers.begin(), me, false));  // whom memory reaches is of this host
     verbs.tcp = allowed.tcp;
+    verbs.why_not = &why_not.emplace_back("verbs", WhyNotReached(size_t(bootstrap.size()))).second;
     if (std::unique_ptr<Transport> made = make_verbs(bootstrap, verbs, log))
       take(links, std::move(made), options.channels);
   }
@@ -120,11 +125,14 @@ Links make_links(Bootstrap& bootstrap, const LinksOptions& options, Doorbell& do
     take(links, make_tcp(bootstrap, tcp), options.channels);
   }
   const auto unreached = std::find(links.names.begin(), links.names.end(), nullptr);
-  if (unreached != links.names.end())
-    throw Error(Code::invalid_usage,
-                fmt::format("no allowed transport ({}) reaches {}", options.transports.empty() ? "any" : options.transports,
-                            bootstrap.describe(int(unreached - links.names.begin()))));
-  return links;
+  if (unreached == links.names.end()) return links;
+  const auto peer = unreached - links.names.begin();
+  std::string why;
+  for (const auto& [name, of_peers] : why_not)
+    if (const std::string& one = of_peers[size_t(peer)]; !one.empty()) why += fmt::format("; not {}, since {}", name, one);
+  if (!why.empty()) why[0] = ':';
+  throw Error(Code::invalid_usage,
+              fmt::format("no allowed transport ({}) reaches {}{}", options.transports, bootstrap.describe(int(peer)), why));
 }
 
 }  // namespace tutti

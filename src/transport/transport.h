@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -207,6 +208,9 @@ class Endpoint {
 
   virtual const Fault& fault() const noexcept = 0;
 };
+
+// Of every rank, why a transport does not reach it: a clause, or "" where it does or is not asked to.
+using WhyNotReached = std::vector<std::string>;
 
 // All endpoints of one kind of one rank of a communicator.
 class Transport {

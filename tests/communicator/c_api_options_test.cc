@@ -455,5 +455,25 @@ TEST(Determinism, MustBeTheSameSettingOnAllRanks) {
     });
 }
 
+// A device of that name there is nowhere, whether or not this machine has RDMA.
+TEST(Transports, ThatReachNobodySayWhy) {
+  ASSERT_EQ(::setenv("TUTTI_IB_HCA", "no_such_device", 1), 0);
+  tuttiUniqueId id;
+  ASSERT_OK(tuttiGetUniqueId(&id));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      tuttiConfig_t config = TUTTI_CONFIG_INITIALIZER;
+      config.transport = "verbs";
+      config.timeout_ms = 10000;
+      tuttiComm_t comm = nullptr;
+      EXPECT_EQ(tuttiCommInitRankConfig(&comm, 2, id, rank, &config), tuttiInvalidUsage);
+      EXPECT_NE(last_error().find("no allowed transport (verbs) reaches rank "), std::string::npos) << last_error();
+      EXPECT_NE(last_error().find(": not verbs, since "), std::string::npos) << last_error();
+    });
+  threads.clear();
+  ::unsetenv("TUTTI_IB_HCA");
+}
+
 }  // namespace
 }  // namespace tutti

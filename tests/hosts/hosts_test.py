@@ -101,6 +101,16 @@ class Windows(unittest.TestCase):
                 self.assertEqual(process.returncode, 0, f"rank {rank}: {out}{err}")
 
 
+class Joining(unittest.TestCase):
+    def test_says_why_what_is_allowed_does_not_reach_another_host(self):
+        with Hosts(2) as hosts:
+            for process in start_ranks(hosts, [WINDOW_WORKER], each=1, TUTTI_TRANSPORT="shm"):
+                out, err = process.communicate(timeout=60)
+                self.assertNotEqual(process.returncode, 0)
+                self.assertRegex(out + err, r"no allowed transport \(shm\) reaches rank [01] \(.*\): "
+                                            r"not shm, since it is on this host, but in another network namespace")
+
+
 class Speeds(unittest.TestCase):
     def test_of_links_are_measured_when_ranks_join_and_not_again_for_a_duplicate(self):
         try:

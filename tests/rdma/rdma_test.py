@@ -55,6 +55,10 @@ pid_of() {
     [ "$(cat /proc/$p/comm 2>/dev/null)" = tutti-perf ] && tr '\0' '\n' </proc/$p/environ | grep -qx "RANK=$1" && echo $p
   done
 }
+cable_up() {  # as it was: whoever takes an interface down takes away the neighbours that it was told, too
+  /usr/bin/ip link set veth1 up; /usr/bin/ip neigh replace 10.9.0.1 dev veth1 lladdr $(cat /sys/class/net/veth0/address)
+  for i in $(seq 100); do rdma link show | grep -q 'rxe1/1 state ACTIVE' && break; sleep 0.1; done; sleep 1
+}
 left() {  # the devices hold nothing any more
   rdma resource show | tee left; ! grep -v 'mr 0 ctx 0' left
 }
@@ -168,14 +172,23 @@ def sections():
                   f"pair '/usr/bin/ip link set veth1 down' {ENDLESS}",
                   r"verbs: rxe\d port 1 \(GID \d+, RoCE v2 over IPv4\) to rank \d .* failed: ", r"likely: ",
                   r"its messages go by TCP", both_right)
-    yield Section("link_up", "/usr/bin/ip link set veth1 up; sleep 1; rdma link show", r"rxe1/1 state ACTIVE")
+    yield Section("link_up", "cable_up; rdma link show", r"rxe1/1 state ACTIVE")
     yield Section("link_down_without_tcp", "export TUTTI_TRANSPORT=verbs; "
                   f"pair '/usr/bin/ip link set veth1 down' {ENDLESS}",
                   r"(?s)rank 0 ended with 3.*rank 1 ended with 3", r"the verbs link to rank \d .* failed: .*rxe\d port 1")
-    yield Section("peer_killed", "/usr/bin/ip link set veth1 up; sleep 1; "
+    no_way = r"no allowed transport \(verbs\) reaches rank {} \(.*\): not verbs, since {}"
+    yield Section("joining_without_a_link", "export TUTTI_TRANSPORT=verbs; pair true all_reduce -b 8 -e 8",
+                  no_way.format(1, "it has no device with a port that is up") + "|" +
+                  no_way.format(0, "there is no device here with a port that is up"),
+                  r"(?s)rank 0 ended with 3.*rank 1 ended with 3")
+    yield Section("joining_without_a_way", "cable_up; export TUTTI_TRANSPORT=verbs TUTTI_IB_GID_INDEX=1; "
+                  f"{SWALLOWED} 02:00:00:00:00:99; pair true all_reduce -b 8 -e 8; {SWALLOWED} $(cat /sys/class/net/veth1/address)",
+                  no_way.format(r"\d", r"rxe\d port 1 GID \d+ to rxe\d port 1 GID \d+ of rank \d .*: "),
+                  r"(?s)rank 0 ended with 3.*rank 1 ended with 3")
+    yield Section("peer_killed", "cable_up; "
                   f"pair 'kill -9 $(pid_of 1)' {ENDLESS}", r"rank 0 ended with 3", r"rank 1 \(host guest, pid \d+\)",
                   r"rank 1 ended with 137")
-    yield Section("device_removed", "/usr/bin/ip link set veth1 up; export TUTTI_TRANSPORT=verbs,tcp; "
+    yield Section("device_removed", "cable_up; export TUTTI_TRANSPORT=verbs,tcp; "
                   f"pair 'rdma link delete rxe1 & sleep 1' {ENDLESS}; sleep 1; rdma link show", both_right,
                   unwanted=(r"link rxe1/1",))
     yield Section("device_added", "rdma link add rxe1 type rxe netdev veth1; sleep 1; rdma link show", r"rxe1/1 state ACTIVE")

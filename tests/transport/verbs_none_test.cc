@@ -14,7 +14,13 @@ TEST(VerbsNone, ReachesNobodyWhereNobodyHasPorts) {
   const auto made = on_each_rank(bootstraps, [&](int rank) {
     VerbsOptions options;
     options.peers.assign(2, true);
-    return make_verbs(*bootstraps[size_t(rank)], options, Log("test"));
+    options.peers[size_t(rank)] = false;
+    WhyNotReached why_not(2);
+    options.why_not = &why_not;
+    auto transport = make_verbs(*bootstraps[size_t(rank)], options, Log("test"));
+    EXPECT_EQ(why_not[size_t(rank)], "");
+    EXPECT_EQ(why_not[size_t(1 - rank)], "this build of Tutti has none (libibverbs-dev was not installed)");
+    return transport;
   });
   EXPECT_EQ(made[0], nullptr);
   EXPECT_EQ(made[1], nullptr);

@@ -293,10 +293,21 @@ class Builder {
     const std::vector<Bytes> by_whom = agreement_.gather(std::as_bytes(std::span(peeks)));
     for (int rank = 0; options_.lends && rank < bootstrap_.size(); ++rank)
       if (by_whom[size_t(rank)][size_t(bootstrap_.rank())] != std::byte{0}) transport_->is_peeked_by(rank);
+    if (options_.why_not != nullptr) tell_why_not(*options_.why_not);
     return std::move(transport_);
   }
 
  private:
+  void tell_why_not(WhyNotReached& why_not) {
+    const Hello& mine = hellos_[size_t(bootstrap_.rank())];
+    for (int rank = 0; rank < bootstrap_.size(); ++rank) {
+      if (rank == bootstrap_.rank() || transport_->endpoint(rank, 0) != nullptr) continue;
+      why_not[size_t(rank)] = hellos_[size_t(rank)].boot_id == mine.boot_id
+                                  ? "it is on this host, but in another network namespace"
+                                  : "it is on another host";
+    }
+  }
+
   void say_hello() {
     Hello hello;
     agreement_.attempt([&] {

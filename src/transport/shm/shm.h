@@ -27,6 +27,7 @@ struct ShmOptions {
   bool trades = true;              // false: no place changes hands (see shm_trade.h)
   bool one_process = true;         // false: ranks of one process lend to each other as those of different ones do
   Doorbell* doorbell = nullptr;    // outlives the transport; null: it has one of its own
+  WhyNotReached* why_not = nullptr;  // one for each rank, to be filled in; null: nobody asks
 };
 
 inline constexpr int shm_slots_min = 3, shm_slots_max = 64;

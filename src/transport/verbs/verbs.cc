@@ -194,6 +194,7 @@ class Setup {
     hellos_ = exchange_verbs_hellos(bootstrap_, mine);
     const auto with_ports =
         std::count_if(hellos_.begin(), hellos_.end(), [](const auto& h) { return !h.ports.empty(); });
+    say_who_has_none();
     if (with_ports < 2) return nullptr;
     lay_out(size_t(with_ports));
     make_transport(std::move(hardware));
@@ -204,6 +205,21 @@ class Setup {
   }
 
  private:
+  // The first that is said counts: routes are tried the best first.
+  void say(int peer, const std::string& why_not) {
+    if (options_.why_not == nullptr) return;
+    std::string& said = (*options_.why_not)[size_t(peer)];
+    if (said.empty()) said = why_not;
+  }
+
+  void say_who_has_none() {
+    for (int peer = 0; peer < bootstrap_.size(); ++peer) {
+      if (peer == me_ || !options_.peers[size_t(peer)]) continue;
+      if (hellos_[size_t(me_)].ports.empty()) say(peer, nothing_here_);
+      else if (hellos_[size_t(peer)].ports.empty()) say(peer, "it has no device with a port that is up");
+    }
+  }
+
   VerbsHardware open_hardware() {
     bool wanted = false;
     for (int peer = 0; peer < bootstrap_.size(); ++peer) wanted |= peer != me_ && options_.peers[size_t(peer)];
@@ -211,11 +227,12 @@ class Setup {
     std::string why_not;
     const VerbsLibrary* const library = VerbsLibrary::load(why_not);
     if (library == nullptr) {
-      log_.debug(fmt::format("verbs: not used: {}", why_not));
+      nothing_here_ = why_not;
+      log_.debug(fmt::format("verbs: not used: {}", nothing_here_));
       return {};
     }
     VerbsHardware hardware = open_verbs_hardware(*library, options_, log_);
-    if (hardware.ports.empty()) log_.debug("verbs: not used: there is no device with a port that is up");
+    if (hardware.ports.empty()) log_.debug(fmt::format("verbs: not used: {}", nothing_here_));
     return hardware;
   }
 
@@ -249,11 +266,13 @@ class Setup {
       if (peer == me_ || !options_.peers[size_t(peer)] || mine.ports.empty() || theirs.ports.empty()) continue;
       Pair pair{peer, verbs_routes(mine.ports, theirs.ports, me_ < peer), {}};
       if (!pair.routes.empty()) pairs_.push_back(std::move(pair));
+      else say(peer, "no port and GID here has a counterpart of its kind there");
     }
     try {
       make_endpoints();
     } catch (const Error& error) {
       log_.warn(fmt::format("{}: verbs are not used here", error.what()));
+      for (const Pair& pair : pairs_) say(pair.peer, error.what());
       for (const Pair& pair : pairs_)
         for (int c = 0; c < options_.channels; ++c) transport_->at(pair.peer, c).reset();
       usable_ = false;
@@ -338,6 +357,7 @@ class Setup {
         }
       } catch (const Error& error) {
         log_.warn(error.what());
+        say(pair.peer, error.what());
         std::erase_if(offers, [&](const Offer& o) { return o.to == pair.peer && o.slot == int32_t(s); });
         bury(pair, slot);
       }
@@ -359,6 +379,7 @@ class Setup {
         to_probe_.push_back(slot.paths[size_t(offer.channel)].get());
       } catch (const Error& error) {
         log_.info(error.what());
+        say(pair.peer, error.what());
       }
     }
   }
@@ -398,8 +419,10 @@ class Setup {
       slot.connected = works(slot) && peer_agrees;
       if (slot.connected) continue;
       const std::string why = usable_ ? transport_->at(pair.peer, 0)->problem() : "";
-      log_.info(
-          fmt::format("verbs: {}: {}", describe(pair, slot), why.empty() ? "its probe did not come through" : why));
+      const std::string failed =
+          fmt::format("{}: {}", describe(pair, slot), why.empty() ? "its probe did not come through" : why);
+      log_.info(fmt::format("verbs: {}", failed));
+      say(pair.peer, failed);
       bury(pair, slot);
     }
     const size_t failed = size_t(std::erase_if(pair.slots, [](const Slot& slot) { return !slot.connected; }));
@@ -445,6 +468,7 @@ class Setup {
   std::vector<VerbsHello> hellos_;
   uint32_t lines_ = 0;
   size_t message_bytes_ = 0, ring_bytes_ = 0;
+  std::string nothing_here_ = "there is no device here with a port that is up";
   bool usable_ = true;
   std::vector<Pair> pairs_;
   std::vector<VerbsPath*> to_probe_;

@@ -42,6 +42,7 @@ struct VerbsOptions {
   int turn = 0;                               // this rank's number among those of its host, which share the devices
   size_t inline_bytes_max = 256;              // asked of the device; it may offer less
   VerbsRegisterFile* register_file = nullptr; // for tests: in place of the library's
+  WhyNotReached* why_not = nullptr;           // one for each rank, to be filled in; null: nobody asks
 };
 
 inline constexpr int verbs_paths_max = 4;

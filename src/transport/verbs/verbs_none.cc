@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "transport/verbs/verbs_routes.h"
 
 namespace tutti {
@@ -16,7 +18,10 @@ struct Nothing {
 
 std::unique_ptr<Transport> make_verbs(Bootstrap& bootstrap, const VerbsOptions& options, const Log& log) {
   check_verbs_options(options);
-  log.debug("verbs: not used: this build of Tutti has none (libibverbs-dev was not installed)");
+  constexpr const char* why_not = "this build of Tutti has none (libibverbs-dev was not installed)";
+  log.debug(fmt::format("verbs: not used: {}", why_not));
+  for (size_t peer = 0; options.why_not != nullptr && peer < options.peers.size(); ++peer)
+    if (options.peers[peer]) (*options.why_not)[peer] = why_not;
   const std::vector<VerbsHello> hellos = exchange_verbs_hellos(bootstrap, {});
   if (std::count_if(hellos.begin(), hellos.end(), [](const auto& h) { return !h.ports.empty(); }) < 2) return nullptr;
   for (int round = 0; round < verbs_rounds_max; ++round) {
