@@ -26,8 +26,10 @@
 #include <string>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "bootstrap/bootstrap.h"
 #include "sanitizer.h"
 #include "transport/count_allocations.h"
 #include "transport/fake_bootstrap.h"
@@ -132,6 +134,17 @@ TEST(ShmDatapath, ASmallMessageIsOneLine) {
   EXPECT_EQ(line->sequence.load(), 1u);
   EXPECT_EQ(line->signature, 5u);
   EXPECT_EQ(line->bytes, 8u);
+}
+
+// Processes of two builds that join one job work on the same memory. Who changes what this test shows must raise
+// protocol_version, and then write both down here.
+TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
+  std::string layout = fmt::format("protocol {}: line {}, payload at {}, inline {}, FIFO {}", protocol_version, sizeof(ShmLine),
+                                   offsetof(ShmLine, payload), shm_inline_bytes_max, sizeof(ShmFifo));
+  layout += fmt::format(", lent place {}, part {}, bits {:x} {:x} {:x}", sizeof(LentPlace), sizeof(ShmPart), shm_lent_bit,
+                        shm_outbox_bit, shm_part);
+  EXPECT_EQ(layout, "protocol 13: line 128, payload at 24, inline 104, FIFO 384, lent place 24, part 24, "
+                    "bits 80000000 40000000 3fffffff");
 }
 
 // All of it, and nothing beside it: no byte of the caller's memory past the message is read or written.
