@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t lines_ahead_to_write = 2, lines_ahead_to_read = 8;
 // Likewise the place of the next message, as if it were like this one. (Measured so, 256 B to 1 KiB: 0.6 to 1.0 of the time
 // in broadcast, reduce and scatter; calls in both directions as before.)
-constexpr size_t fetched_bytes_max = 1024;
+constexpr size_t fetched_bytes_max = 1024, cache_line_bytes = 64;
 
 // A message of two parts or more may be sent in parts. (Measured, Zen 4, 2 ranks: parts of 8 to 64 KiB, see docs/tuning.md.)
 constexpr size_t part_bytes_min = 8 * 1024, part_bytes_max = 16 * 1024;
@@ -253,7 +253,7 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
 void ShmEndpoint::fetch_next_place(size_t bytes) noexcept {
   const size_t at = bulk_.place(bytes, writes_.gap(bytes));
   if (at == ShmBulk::npos) return;
-  for (size_t i = 0; i < bytes; i += 64) fetch_to_write(out_bulk_ + at + i);
+  for (size_t i = 0; i < bytes; i += cache_line_bytes) fetch_to_write(out_bulk_ + at + i);
 }
 
 uint32_t ShmEndpoint::post(size_t at, size_t bytes, uint64_t signature) noexcept {

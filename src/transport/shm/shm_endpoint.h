@@ -1,11 +1,12 @@
 // Where things lie in shared memory, and the endpoint that reads and writes them.
 //
 // A FIFO has lines, and a bulk area. A small message is a line and nothing else: one cache line written, one read; or two,
-// of which the second is not one that the reader looks at again and again. A larger one lies in the bulk area, in a place behind it that changes hands, in the sender's outbox where
-// several peers are sent the same, or in the sender's own memory, and its line tells where; before it there may be lines
-// that tell how much of it is there already. There are many lines, so that a sender of small messages gets far ahead before
-// it must wait for a receiver that is not running. Every line has one writer. A sender's claim to lines and bulk (its
-// credit) comes back with the messages of the other direction, so that an exchange never reads the receiver's credit line.
+// of which the reader looks at the first alone again and again. A larger one lies in the bulk area, in a place behind it that
+// changes hands, in the sender's outbox where several peers are sent the same, or in the sender's own memory, and its line
+// tells where; before it there may be lines that tell how much of it is there already. There are many lines, so that a
+// sender of small messages gets far ahead before it must wait for a receiver that is not running. Every line has one writer.
+// A sender's claim to lines and bulk (its credit) comes back with the messages of the other direction, so that an exchange
+// never reads the receiver's credit line.
 #pragma once
 
 #include <atomic>
