@@ -78,9 +78,9 @@ TEST_F(ShmParts, BehindAnotherMessageItGoesWhole) {
   EXPECT_EQ(receive(1, 64 * 1024, 3, false), 1u);
 }
 
-TEST_F(ShmParts, ACallThatBeganInPartsGoesOnSo) {
-  for (int i = 0; i < 2; ++i) send(0, 256 * 1024, uint64_t(i));
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i), false), 16u);
+TEST_F(ShmParts, ACallThatBeganInPartsGoesOnInLargerOnes) {
+  for (int i = 0; i < 3; ++i) send(0, 256 * 1024, uint64_t(i));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i), false), i == 0 ? 16u : 8u) << i;
 }
 
 TEST_F(ShmParts, ItsLaterMessagesAreOnTheirWayBeforeTheyAreAwaited) {
