@@ -56,7 +56,7 @@ Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
   return pair;
 }
 
-// A message whose flag's line has no room for it makes more lines cross before copying gets going. (Fits what pipelines
+// A message that has no room beside its flag makes more lines cross before copying gets going. (Fits what pipelines
 // of 64 B to 8 KiB pieces measured; see bench/choices.) Not where ranks share cores: a reader whose turn comes late finds
 // all its messages complete, half of two cores' in its own core's cache, and fetches the others at once.
 constexpr double bulk_hops = 3;

@@ -127,7 +127,8 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
 }
 
 // Whether the receiver may copy a message, which has its place, while it is being written there: where he has read all
-// before it, as far as is known here, and so may well be waiting, or its call has just begun so.
+// before it, as far as is known here, and so may well be waiting, or its call has just begun so. There must be lines for the
+// smallest parts, and the message's own.
 bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
   if (bytes < 2 * part_bytes_min || sent_limit_ - sent_ <= bytes / part_of_message(bytes, 0)) return false;
   const bool begins = consumed() == sent_;
