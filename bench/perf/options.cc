@@ -41,7 +41,7 @@ constexpr std::array types_table = std::to_array<Type>({
 constexpr std::array operators_table = std::to_array<Operator>(
     {{tuttiSum, "sum"}, {tuttiProd, "prod"}, {tuttiMax, "max"}, {tuttiMin, "min"}, {tuttiAvg, "avg"},
      {tuttiBand, "band"}, {tuttiBor, "bor"}, {tuttiBxor, "bxor"}, {tuttiLand, "land"}, {tuttiLor, "lor"},
-     {tuttiMinloc, "minloc"}, {tuttiMaxloc, "maxloc"}});
+     {tuttiMinloc, "minloc"}, {tuttiMaxloc, "maxloc"}, {mul_sum, "mulsum"}});
 constexpr std::array<std::string_view, 18> operation_names = {
     "all_reduce", "broadcast", "sendrecv", "barrier", "reduce", "all_gather", "reduce_scatter", "gather", "scatter",
     "alltoall",   "scan",      "exscan",   "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v", "alltoall_v",
@@ -108,7 +108,7 @@ void declare(CLI::App& app, Raw& raw) {
   app.add_option("-m,--agg_iters", raw.grouped, "Operations put into one group (1)");
   app.add_option("-d,--datatype", raw.type, "Element type, or all (float)");
   app.add_option("-o,--op", raw.op,
-                 "Operator: sum, prod, max, min, avg, band, … , maxloc; or all that the type has (sum)");
+                 "Operator: sum, prod, max, min, avg, band, … , mulsum; or all that the type has (sum)");
   app.add_option("-r,--root", raw.root, "Root of broadcast, reduce, gather and scatter, or all (0)");
   app.add_option("-c,--check", raw.checks, "Checked runs of each case; 0: none (1)");
   app.add_option("--algorithms", raw.algorithms,

@@ -44,6 +44,9 @@ struct Type {
 };
 std::span<const Type> all_types();
 
+// A sum of inputs times a scalar of each rank, nccl-tests' mulsum: whoever calls makes the operator.
+inline constexpr auto mul_sum = tuttiRedOp_t(ReduceOp::premulsum);
+
 struct Operator {
   tuttiRedOp_t op;
   std::string_view name;

@@ -66,6 +66,7 @@ int64_t value_of(const Type& type, tuttiRedOp_t op, int ranks, int rank, uint64_
   const uint64_t random = mixed(seed, uint64_t(rank), index);
   if (type.family() == Family::boolean) return int64_t(random & 1);
   if (op == tuttiSum) return sum_value(type, ranks, rank, random, index);
+  if (op == mul_sum) return sum_value(type, 2 * ranks, rank, random, index);  // and no product either
   if (op == tuttiProd) return prod_value(type, ranks, rank, random);
   if (op == tuttiAvg) return avg_value(type, ranks, rank, seed, index);
   return spread(type, random, 7);
@@ -103,6 +104,12 @@ uint64_t joined(tuttiRedOp_t op, uint64_t a, uint64_t b) {
   }
 }
 
+// A rank's value as it is joined.
+uint64_t operand_of(const Type& type, tuttiRedOp_t op, int ranks, int rank, uint64_t seed, uint64_t index) {
+  const int64_t value = value_of(type, op, ranks, rank, seed, index);
+  return uint64_t(op == mul_sum ? value * multiplier(rank) : value);
+}
+
 }  // namespace
 
 void encode(const Type& type, int64_t value, int64_t second, std::byte* element) {
@@ -136,11 +143,11 @@ Period shifted(const Period& period_bytes, size_t first, size_t element_bytes) {
 Period reduced_period(const Type& type, const Operator& op, int ranks, uint64_t seed, int joined_ranks) {
   Period result(period * type.bytes);
   for (size_t i = 0; i < period; ++i) {
-    uint64_t value = uint64_t(value_of(type, op.op, ranks, 0, seed, i));
+    uint64_t value = operand_of(type, op.op, ranks, 0, seed, i);
     int64_t first = 0;  // the first rank that has the least or greatest value
     for (int rank = 1; rank < joined_ranks; ++rank) {
       const uint64_t before = value;
-      value = joined(op.op, value, uint64_t(value_of(type, op.op, ranks, rank, seed, i)));
+      value = joined(op.op, value, operand_of(type, op.op, ranks, rank, seed, i));
       if (type.family() == Family::pair && value != before) first = rank;
     }
     if (op.op == tuttiAvg) value = uint64_t(int64_t(value) / joined_ranks);

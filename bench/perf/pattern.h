@@ -21,6 +21,9 @@ inline constexpr size_t period = 1021;
 // One period of a buffer.
 using Period = std::vector<std::byte>;
 
+// What a mulsum multiplies a rank's input by.
+constexpr int64_t multiplier(int rank) { return 1 + rank % 2; }
+
 // What `rank` of `ranks` puts in, in run `seed`. Without an operator: any bytes.
 Period input_period(const Type& type, const std::optional<Operator>& op, int ranks, int rank, uint64_t seed);
 // What a reduction over all ranks gives, or over the first `joined` of them. Means are exact of all ranks only.

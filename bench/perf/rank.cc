@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/perf/pattern.h"
 #include "schedule/collective.h"
 
 namespace tutti::perf {
@@ -83,18 +84,18 @@ void Rank::call(Operation operation, const Case& what, const Place& place) {
   const tuttiDataType_t type = what.type.type;
   switch (operation) {
     case Operation::all_reduce:
-      return check(tuttiAllReduce(place.send, place.recv, what.count, type, what.op->op, comm_, stream_),
+      return check(tuttiAllReduce(place.send, place.recv, what.count, type, operator_of(what), comm_, stream_),
                    "tuttiAllReduce", comm_);
     case Operation::broadcast:
       return check(tuttiBroadcast(place.send, place.recv, what.count, type, what.root, comm_, stream_),
                    "tuttiBroadcast", comm_);
     case Operation::reduce:
-      return check(tuttiReduce(place.send, place.recv, what.count, type, what.op->op, what.root, comm_, stream_),
+      return check(tuttiReduce(place.send, place.recv, what.count, type, operator_of(what), what.root, comm_, stream_),
                    "tuttiReduce", comm_);
     case Operation::all_gather:
       return check(tuttiAllGather(place.send, place.recv, what.count, type, comm_, stream_), "tuttiAllGather", comm_);
     case Operation::reduce_scatter:
-      return check(tuttiReduceScatter(place.send, place.recv, what.count, type, what.op->op, comm_, stream_),
+      return check(tuttiReduceScatter(place.send, place.recv, what.count, type, operator_of(what), comm_, stream_),
                    "tuttiReduceScatter", comm_);
     case Operation::gather:
       return check(tuttiGather(place.send, place.recv, what.count, type, what.root, comm_, stream_), "tuttiGather", comm_);
@@ -104,9 +105,9 @@ void Rank::call(Operation operation, const Case& what, const Place& place) {
     case Operation::alltoall:
       return check(tuttiAlltoAll(place.send, place.recv, what.count, type, comm_, stream_), "tuttiAlltoAll", comm_);
     case Operation::scan:
-      return check(tuttiScan(place.send, place.recv, what.count, type, what.op->op, comm_, stream_), "tuttiScan", comm_);
+      return check(tuttiScan(place.send, place.recv, what.count, type, operator_of(what), comm_, stream_), "tuttiScan", comm_);
     case Operation::exscan:
-      return check(tuttiExScan(place.send, place.recv, what.count, type, what.op->op, comm_, stream_), "tuttiExScan",
+      return check(tuttiExScan(place.send, place.recv, what.count, type, operator_of(what), comm_, stream_), "tuttiExScan",
                    comm_);
     case Operation::barrier: return check(tuttiBarrier(comm_, stream_), "tuttiBarrier", comm_);
     case Operation::pass_round: return pass_round(what, place);
@@ -120,6 +121,18 @@ void Rank::call(Operation operation, const Case& what, const Place& place) {
   check(tuttiSend(place.send, what.count, type, next, comm_, stream_), "tuttiSend", comm_);
   check(tuttiRecv(place.recv, what.count, type, before, comm_, stream_), "tuttiRecv", comm_);
   check(tuttiGroupEnd(), "tuttiGroupEnd", comm_);
+}
+
+tuttiRedOp_t Rank::operator_of(const Case& what) {
+  if (what.op->op != mul_sum) return what.op->op;
+  const auto [held, is_new] = mul_sums_.try_emplace({comm_, what.type.type});
+  if (is_new) {
+    std::array<std::byte, 16> scalar{};
+    encode(what.type, multiplier(rank_), 0, scalar.data());
+    check(tuttiRedOpCreatePreMulSum(&held->second, scalar.data(), what.type.type, tuttiScalarHostImmediate, comm_),
+          "tuttiRedOpCreatePreMulSum", comm_);
+  }
+  return held->second;
 }
 
 void Rank::pass_round(const Case& what, const Place& place) {
@@ -147,7 +160,7 @@ void Rank::call_v_form(Operation operation, const Case& what, const Place& place
       return check(tuttiAllGatherV(place.send, own, place.recv, counts, firsts, type, comm_, stream_), "tuttiAllGatherV",
                    comm_);
     case Operation::reduce_scatter_v:
-      return check(tuttiReduceScatterV(place.send, counts, firsts, place.recv, own, type, what.op->op, comm_, stream_),
+      return check(tuttiReduceScatterV(place.send, counts, firsts, place.recv, own, type, operator_of(what), comm_, stream_),
                    "tuttiReduceScatterV", comm_);
     case Operation::gather_v:
       return check(tuttiGatherV(place.send, own, place.recv, counts, firsts, type, what.root, comm_, stream_),

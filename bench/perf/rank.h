@@ -58,10 +58,13 @@ class Rank final : public Library {
  private:
   void pass_round(const Case& what, const Place& place);
   void call_v_form(Operation operation, const Case& what, const Place& place);
+  // Of the case, or made for it.
+  tuttiRedOp_t operator_of(const Case& what);
 
   tuttiComm_t given_ = nullptr;
   tuttiComm_t comm_ = nullptr;  // what is measured: the same or one of these
   std::map<std::string, tuttiComm_t> by_algorithm_;
+  std::map<std::pair<tuttiComm_t, tuttiDataType_t>, tuttiRedOp_t> mul_sums_;
   tuttiConfig_t settings_;
   tuttiStream_t stream_ = nullptr;  // the host's or the device's
   Device* device_ = nullptr;

@@ -279,6 +279,9 @@ tuttiResult_t tuttiCommTransport(tuttiComm_t, int, const char** name) { return *
 tuttiResult_t tuttiCommAlgorithm(tuttiComm_t, const char*, size_t, const char** name) {
   return *name = "naive", tuttiSuccess;
 }
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, const void*, tuttiDataType_t, tuttiScalarResidence_t, tuttiComm_t) {
+  return tuttiUnsupported;
+}
 tuttiResult_t tuttiCommDup(tuttiComm_t, tuttiComm_t*, const tuttiConfig_t*) { return tuttiUnsupported; }
 tuttiResult_t tuttiGetVersion(int* version) { return *version = TUTTI_VERSION, tuttiSuccess; }
 const char* tuttiGetErrorString(tuttiResult_t) { return "the phrase"; }

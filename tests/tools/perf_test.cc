@@ -48,7 +48,7 @@ TEST(Options, KnowsBothNamesOfATypeAndAll) {
   EXPECT_EQ(parse({"broadcast", "-d", "float32"}).types.at(0).name, "float");
   EXPECT_EQ(parse({"broadcast", "-d", "fp8_e4m3"}).types.at(0).type, tuttiFloat8e4m3);
   EXPECT_EQ(parse({"broadcast", "-d", "all"}).types.size(), 21u);
-  EXPECT_EQ(parse({"all_reduce", "-o", "all"}).operators.size(), 12u);
+  EXPECT_EQ(parse({"all_reduce", "-o", "all"}).operators.size(), 13u);
   EXPECT_EQ(parse({"broadcast", "-r", "all"}).root, -1);
 }
 
@@ -92,7 +92,7 @@ TEST(Cases, GrowByAFactorOrAStepInWholeElements) {
 }
 
 TEST(Cases, CoverTypesOperatorsAndRoots) {
-  EXPECT_EQ(make_cases(parse({"all_reduce", "-b", "8", "-e", "8", "-d", "all", "-o", "all"}), 4).size(), 133u);
+  EXPECT_EQ(make_cases(parse({"all_reduce", "-b", "8", "-e", "8", "-d", "all", "-o", "all"}), 4).size(), 149u);
   EXPECT_THROW(make_cases(parse({"all_reduce", "-d", "float", "-o", "band"}), 4), UsageError);
   EXPECT_EQ(make_cases(parse({"broadcast", "-b", "8", "-e", "8", "-r", "all"}), 4).size(), 4u);
   EXPECT_THROW(make_cases(parse({"broadcast", "-r", "4"}), 4), UsageError);
@@ -140,9 +140,13 @@ TEST(Pattern, ReductionsAreExactInEveryTypeAndOrder) {
         for (int r = 0; r < ranks; ++r) inputs.push_back(input_period(type, op, ranks, r, 5));
         const Period expected = reduced_period(type, op, ranks, 5);
         for (size_t i = 0; i < period; i += 13) {
-          double value = decode(type, &inputs[0][i * type.bytes]), peak = std::abs(value);
+          const auto operand = [&](int rank) {
+            const double given = decode(type, &inputs[size_t(rank)][i * type.bytes]);
+            return op.op == mul_sum ? given * double(multiplier(rank)) : given;
+          };
+          double value = operand(0), peak = std::abs(value);
           for (int r = 1; r < ranks; ++r) {
-            const double other = decode(type, &inputs[size_t(r)][i * type.bytes]);
+            const double other = operand(r);
             const auto bits = [](double x) { return int64_t(x); };
             if (op.op == tuttiMax || op.op == tuttiMaxloc) value = std::max(value, other);
             else if (op.op == tuttiMin || op.op == tuttiMinloc) value = std::min(value, other);
