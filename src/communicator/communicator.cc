@@ -327,7 +327,8 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   if (asked.on_device) [[unlikely]] device_side_->begin(asked.entry.get());
   Request made;
   if (joins_its_vectors(asked)) [[unlikely]] made = with_joined_vectors(asked);
-  if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
+  if (multiplies_by_tiles(asked)) [[unlikely]] made = with_multiplied_tiles(asked);
+  else if (asked.call.op == ReduceOp::premulsum) [[unlikely]]
     made = with_multiplied_input(joins_its_vectors(asked) ? made : asked);
   const Request& request = makes_its_input(asked) ? made : asked;
   const Plan& plan = plan_of(request);
@@ -343,9 +344,12 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.element_bytes = element_bytes(call);
   work.signature = pack(call, request.terms);
   work.layout = request.layout.get();
+  if (multiplies_by_tiles(asked)) [[unlikely]] set_multiplied_tiles(work, request);
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
     if (may_lend_private(call.kind)) lend_private(operation, work, call.kind);
+    if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
+      work.input_region = nullptr;  // the next tile is made in the same memory
   }
   const Meaning& kind = meaning(call.kind);
   if (kind.blocks) {

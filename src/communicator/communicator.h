@@ -338,7 +338,13 @@ class Communicator {
   using MakeInput = std::function<void(const std::byte* from, std::byte* to, size_t count)>;
   Request with_made_input(const Request& asked, size_t vectors, const MakeInput& make);
   Request with_made_blocks(const Request& asked, size_t vectors, const MakeInput& make);
+  std::array<std::byte, 16> scalar_of(const Request& asked);
   Request with_multiplied_input(const Request& asked);
+  bool multiplies_by_tiles(const Request& asked) const noexcept {
+    return asked.call.op == ReduceOp::premulsum && asked.layout == nullptr && asked.terms.inputs == 1 && !asked.on_device;
+  }
+  Request with_multiplied_tiles(const Request& asked);
+  void set_multiplied_tiles(Work& work, const Request& made);
   Request with_joined_vectors(const Request& asked);
   size_t count_of_v_form(const Layout& layout, const Call& call) const noexcept;
   Repeat* place_to_repeat(const Request& request) noexcept;
@@ -403,6 +409,7 @@ class Communicator {
   std::shared_ptr<const void> life_ = std::make_shared<char>();
   std::vector<std::byte> made_input_;  // of makes_its_input()
   Layout made_layout_;                 // of a v-form's
+  MultipliedInput multiplied_;
   Operators operators_;
   Registrations registrations_;
   // A send and a receive beside each other move a message each by turns, so that a message is put where one has just been read

@@ -1,5 +1,7 @@
 // Inputs that are made of what a caller gave: vectors joined, or multiplied.
 #include <array>
+#include <cstring>
+#include <memory>
 #include <numeric>
 
 #include "communicator/communicator.h"
@@ -50,18 +52,44 @@ Request Communicator::with_made_input(const Request& asked, size_t vectors, cons
   return request;
 }
 
+// A rank's own scalar, which a device may hold.
+std::array<std::byte, 16> Communicator::scalar_of(const Request& asked) {
+  const MadeOperator& made = *asked.made;
+  const void* const given = made.scalar != nullptr ? made.scalar : made.immediate.data();
+  std::array<std::byte, 16> scalar{};
+  const size_t width = element_bytes(asked.call);
+  if (device_side_ == nullptr || !device_side_->read_scalar(given, width, scalar)) std::memcpy(scalar.data(), given, width);
+  return scalar;
+}
+
 // A rank's input times its scalar; all its vectors, unless they are joined already.
 Request Communicator::with_multiplied_input(const Request& asked) {
   const size_t vectors = joins_its_vectors(asked) ? 1 : asked.terms.inputs;
-  const MadeOperator& made = *asked.made;
-  std::array<std::byte, 16> fetched;
-  const void* scalar = made.scalar != nullptr ? made.scalar : made.immediate.data();
-  if (device_side_ != nullptr && device_side_->read_scalar(scalar, element_bytes(asked.call), fetched))
-    scalar = fetched.data();
+  const std::array<std::byte, 16> scalar = scalar_of(asked);
   return with_made_input(asked, vectors, [&](const std::byte* from, std::byte* to, size_t count) {
-    if (asked.on_device) device_side_->scale(asked.call.type, scalar, {from, to, count}, asked.in_reach);
-    else scale(asked.call.type, scalar, from, to, count);
+    if (asked.on_device) device_side_->scale(asked.call.type, scalar.data(), {from, to, count}, asked.in_reach);
+    else scale(asked.call.type, scalar.data(), from, to, count);
   });
+}
+
+// The same as the call goes on, of one vector.
+Request Communicator::with_multiplied_tiles(const Request& asked) {
+  Request request = asked;
+  const Meaning& kind = meaning(asked.call.kind);
+  multiplied_ = {asked.input, asked.call.type, scalar_of(asked)};
+  request.in_place = !kind.blocks && asked.output != nullptr;
+  if (request.in_place) request.input = asked.output;
+  else if (asked.in_place) request.output += size_t(rank_) * asked.call.count * element_bytes(asked.call);
+  return request;
+}
+
+void Communicator::set_multiplied_tiles(Work& work, const Request& made) {
+  work.multiplied = &multiplied_;
+  if (made.in_place) return;
+  size_t bytes = engine_->multiplied_tiles_bytes(work, channels_), room = bytes + multiplied_tiles_alignment;
+  void* tiles = made_input(made, room);
+  multiplied_.tiles = static_cast<std::byte*>(std::align(multiplied_tiles_alignment, bytes, tiles, room));
+  work.input = multiplied_.tiles;
 }
 
 // A rank's vectors as one, where that is the same in every order.

@@ -58,6 +58,24 @@ size_t Engine::scratch_bytes(const Plan& plan, int channels) const noexcept {
   return scratch_channel_bytes(plan, message_bytes_max_) * size_t(channels);
 }
 
+// A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more than
+// scratch has room for.
+bool Engine::is_small(const Work& work) const noexcept {
+  return work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= message_bytes_max_;
+}
+
+size_t Engine::tile_max(const Work& work, bool small) const noexcept {
+  if (small) return work.count;
+  const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
+  return tile_elements_max(divided, work.plan->message_chunks_max * work.vectors, work.element_bytes,
+                           message_bytes(*work.plan, message_bytes_max_));
+}
+
+size_t Engine::multiplied_tile_bytes(const Work& work) const noexcept {
+  const size_t blocks = work.plan->shape.blocks ? work.plan->shape.input : 1;
+  return round_up(blocks * std::min(work.count, tile_max(work, is_small(work))) * work.element_bytes, multiplied_tiles_alignment);
+}
+
 void Engine::start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept {
   if (&work != &operation.work_) operation.work_ = work;
   operation.first_channel_ = first_channel;
@@ -66,18 +84,13 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.blocked_ = 0;
   operation.exchange_ = false;
   operation.fetches_ = false;
-  const bool alone = channels == 1 && work.device == nullptr;
+  const bool alone = channels == 1 && work.device == nullptr && work.multiplied == nullptr;
   operation.alone_ = alone && work.layout == nullptr;
   operation.alone_v_form_ = alone && work.layout != nullptr;
   if (work.layout != nullptr) return share_out(operation);
-  // A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more
-  // than scratch has room for.
   const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
-  const bool small =
-      work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= message_bytes_max_;
-  const size_t tile_max = small ? work.count
-                                : tile_elements_max(divided, work.plan->message_chunks_max * work.vectors,
-                                                    work.element_bytes, message_bytes(*work.plan, message_bytes_max_));
+  const bool small = is_small(work);
+  const size_t tile_max = this->tile_max(work, small);
   const Chunks shares(work.count, uint32_t(channels), work.element_bytes);  // no division where there is one channel
   for (int i = 0; i < channels; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
@@ -88,7 +101,8 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
                         ? 1
                         : (channel.share_count + channel.tile_elements - 1) / channel.tile_elements;
     begin_channel(operation, i);
-    Run<false>(operation.work_, channel).begin_tile(0);
+    if (work.multiplied == nullptr) [[likely]] Run<false>(operation.work_, channel).begin_tile(0);
+    else Run<false, true>(operation.work_, channel).begin_tile(0);
   }
   operation.exchange_ =
       small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
@@ -104,6 +118,11 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   channel.endpoints = endpoints_.data() + size_t(operation.first_channel_ + i) * size_t(size_);
   if (work.plan->shape.scratch > 0) {
     channel.scratch = work.scratch + size_t(i) * scratch_channel_bytes(*work.plan, message_bytes_max_);
+  }
+  if (work.multiplied != nullptr) [[unlikely]] {
+    const MultipliedInput& input = *work.multiplied;
+    channel.made_tile = input.tiles == nullptr ? nullptr : input.tiles + size_t(i) * multiplied_tile_bytes(work);
+    channel.tiles_made = 0;
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
@@ -203,6 +222,7 @@ Status Engine::progress_channel(Operation& operation, Operation::Channel& channe
   const Work& work = operation.work_;
   if (work.device != nullptr)
     return work.layout != nullptr ? DeviceRun<true>(work, channel).move() : DeviceRun<false>(work, channel).move();
+  if (work.multiplied != nullptr) return Run<false, true>(work, channel).move();
   return work.layout != nullptr ? Run<true>(work, channel).move() : Run<false>(work, channel).move();
 }
 

@@ -22,6 +22,18 @@ inline constexpr int channels_max = 16;
 
 struct DeviceWork;
 
+inline constexpr size_t multiplied_tiles_alignment = 64;
+
+// An input that is what the caller gave times a scalar, made tile by tile as the call goes on, so that memory is not gone
+// through once more. (The product is rounded to the type.)
+struct MultipliedInput {
+  const std::byte* from = nullptr;      // laid out as the input; may be it, in place
+  DataType type{};
+  std::array<std::byte, 16> scalar{};
+  std::byte* tiles = nullptr;           // Engine::multiplied_tiles_bytes() of memory, aligned; null: it is made in the output,
+                                        // which then is the input
+};
+
 // What one call does, fixed while it runs.
 struct Work {
   const Plan* plan = nullptr;
@@ -46,6 +58,8 @@ struct Work {
   const void** operands = nullptr;    // room for all vectors of all ranks
   bool takes_turns = false;           // of more than two tiles: progress() says again after each, for operations beside it
   DeviceWork* device = nullptr;       // input, output and scratch lie on this one; null: on the host
+  const MultipliedInput* multiplied = nullptr;  // what the input is made of, if not null; not of v-forms, nor on a device;
+                                                // outlives the operation
   uint64_t signature = 0;
 
   // Of the whole buffer.
@@ -94,6 +108,8 @@ class Operation {
     uint32_t share, shares;     // v-forms only, instead: which of how many parts of each block
     size_t tile_elements;       // of every tile but the last
     std::byte* scratch;
+    std::byte* made_tile;       // of a multiplied input; null: it is made in the output
+    size_t tiles_made;
     Endpoint* const* endpoints; // [peer]
     size_t tile;
     size_t tiles;
@@ -147,6 +163,11 @@ class Engine {
   // Bytes of scratch that a plan needs for any count: never more than shape.scratch × message_bytes_max per channel.
   size_t scratch_bytes(const Plan& plan, int channels) const noexcept;
 
+  // Bytes of memory for the tiles of a multiplied input that has no place in the output.
+  size_t multiplied_tiles_bytes(const Work& work, int channels) const noexcept {
+    return multiplied_tile_bytes(work) * size_t(channels);
+  }
+
   // Prepares an operation on channels [first_channel, first_channel + channels). Touches no endpoint. The plan's
   // message_chunks_max must be that of the largest message of any rank, so that all ranks cut alike.
   void start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept;
@@ -199,7 +220,7 @@ class Engine {
   Awaited awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept;
 
  private:
-  template <bool v_form>
+  template <bool v_form, bool multiplied = false>
   class Run;
   template <bool v_form>
   class DeviceRun;
@@ -207,6 +228,9 @@ class Engine {
   void begin_channel(Operation& operation, int channel) const noexcept;
   void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;
+  bool is_small(const Work& work) const noexcept;
+  size_t tile_max(const Work& work, bool small) const noexcept;
+  size_t multiplied_tile_bytes(const Work& work) const noexcept;
   int size_;
   std::span<Endpoint* const> endpoints_;
   size_t message_bytes_max_;

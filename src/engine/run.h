@@ -6,6 +6,7 @@
 
 #include "base/signature.h"
 #include "engine/engine.h"
+#include "reduce/scale.h"
 
 namespace tutti {
 
@@ -39,8 +40,8 @@ inline uint64_t v_form_signature(const Work& work, const Fold& fold) {
 }
 
 // Moves one channel of one operation. Every function may be called again where it stopped. v_form: blocks have sizes of
-// their own.
-template <bool v_form>
+// their own. multiplied: the input is made of the caller's, tile by tile.
+template <bool v_form, bool multiplied>
 class Engine::Run {
  public:
   Run(const Work& work, Operation::Channel& channel) noexcept
@@ -65,6 +66,7 @@ class Engine::Run {
     }
     channel_.step = 0;
     begin_step();
+    if constexpr (multiplied) make_input();
   }
 
   Status move() noexcept {
@@ -286,7 +288,7 @@ class Engine::Run {
     if (next_bytes >= put_copy_bytes_min && &to == &from) slot = to.reserve_viewed(next_bytes);
     if (next_bytes >= put_copy_bytes_min && slot == nullptr) slot = to.reserve(next_bytes);
     if (slot == nullptr) {
-      channel_ = here;
+      go_back(here);
       return Status::again;
     }
     const std::byte* const source = read_at(next.a);
@@ -302,11 +304,17 @@ class Engine::Run {
     }
     stream_end();
     if (from.release() != Status::done) {
-      channel_ = here;
+      go_back(here);
       return Status::failed;
     }
     to.commit(next_bytes, signature(next));
     return Status::done;
+  }
+
+  void go_back(const Operation::Channel& before) noexcept {
+    const size_t tiles_made = channel_.tiles_made;
+    channel_ = before;
+    if constexpr (multiplied) channel_.tiles_made = tiles_made;
   }
 
   // Whether the plan's first step sends to one rank what nothing is awaited for.
@@ -328,6 +336,7 @@ class Engine::Run {
   // Says where the messages of this step will lie, in this tile and the whole ones that follow, so that they may be written
   // there at once. False: they are not.
   bool expect(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
+    if (multiplied && channel_.made_tile != nullptr) return false;  // what the next tile is made of may lie there
     if (v_form || fold.early == 0 || work_.output_region == nullptr || work_.vectors > 1 || bytes == 0) return false;
     const size_t whole_tiles = channel_.share_count / channel_.tile_elements;
     ExpectedMessages messages{write_at(fold.dst), bytes, channel_.tile_elements * work_.element_bytes, fold.early, 1};
@@ -732,6 +741,20 @@ class Engine::Run {
   }
   size_t vector_stride_bytes() const noexcept { return work_.vector_stride * work_.element_bytes; }
 
+  // The tile's part of it, or of each of its blocks. Once, as it may be made where the caller's lies.
+  void make_input() noexcept {
+    if (channel_.tile < channel_.tiles_made) return;
+    channel_.tiles_made = channel_.tile + 1;
+    const MultipliedInput& given = *work_.multiplied;
+    const bool blocks = plan_.shape.blocks;
+    const size_t part = blocks ? channel_.chunks.size(0) : channel_.chunks.size(0, plan_.shape.output);
+    for (uint32_t k = 0; k < (blocks ? plan_.shape.input : 1); ++k) {
+      const size_t at = (channel_.tile_first + k * work_.block_stride) * work_.element_bytes;
+      std::byte* const made = channel_.made_tile == nullptr ? work_.output + at : channel_.made_tile + k * part * work_.element_bytes;
+      scale(given.type, given.scalar.data(), given.from + at, made, part);
+    }
+  }
+
   size_t step_elements(const Fold& fold) const noexcept { return elements(named_slice(fold)); }
   size_t elements(const Slice& slice) const noexcept {
     const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
@@ -766,6 +789,8 @@ class Engine::Run {
   const std::byte* read_at(const Slice& slice) const noexcept {
     if (slice.buffer == Buffer::scratch) return scratch_at(slice);
     if (slice.buffer == Buffer::output) return write_at(slice);
+    if (multiplied && channel_.made_tile != nullptr)
+      return channel_.made_tile + channel_.chunks.first(slice.first) * work_.element_bytes;
     return work_.input + element(slice, work_.input_first) * work_.element_bytes;
   }
   std::byte* write_at(const Slice& slice) const noexcept {

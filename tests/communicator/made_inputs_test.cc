@@ -66,6 +66,65 @@ TEST(PreMulSum, MultipliesEachRanksInputByItsOwnScalarFirst) {
     });
 }
 
+// Large calls multiply tile by tile: on every transport, several channels, and where each rank's memory is read by others.
+TEST(PreMulSum, LargeInputsAreMultipliedOncePartByPart) {
+  struct Way {
+    const char* transport;
+    int channels;
+    bool shared;
+  };
+  for (const Way& way : {Way{"shm", 1, false}, Way{"shm", 1, true}, Way{"shm", 3, true}, Way{"tcp", 2, false}})
+    for (const int n : {2, 3}) {
+      const size_t block = 700001, count = block * size_t(n);
+      test::RanksOptions options;
+      options.transport = way.transport;
+      options.channels = way.channels;
+      run_threads(n, options, [&](int rank, tuttiComm_t comm) {
+        const float scalar = float(rank + 2);
+        tuttiRedOp_t op;
+        ASSERT_OK(tuttiRedOpCreatePreMulSum(&op, &scalar, tuttiFloat32, tuttiScalarHostImmediate, comm));
+        void *memory = nullptr, *second = nullptr;
+        std::vector<float> input(count), ordinary(count);
+        if (way.shared) {
+          ASSERT_OK(tuttiMemAlloc(&memory, count * sizeof(float)));
+          ASSERT_OK(tuttiMemAlloc(&second, count * sizeof(float)));
+        }
+        float* const send = way.shared ? static_cast<float*>(memory) : input.data();
+        float* const recv = way.shared ? static_cast<float*>(second) : ordinary.data();
+        const auto fill = [&] {
+          for (size_t i = 0; i < count; ++i) send[i] = float((size_t(rank) * 7 + i) % 5);
+        };
+        const auto wrong = [&](const float* got, size_t first, size_t elements) {
+          size_t different = 0;
+          for (size_t i = first; i < first + elements; ++i) {
+            float sum = 0;
+            for (int r = 0; r < n; ++r) sum += float(r + 2) * float((size_t(r) * 7 + i) % 5);
+            different += got[i - first] != sum;
+          }
+          return different;
+        };
+        const size_t own = size_t(rank) * block;
+        fill();
+        for (int again = 0; again < 2; ++again) {
+          ASSERT_OK(tuttiAllReduce(send, recv, count, tuttiFloat32, op, comm, nullptr));
+          EXPECT_EQ(wrong(recv, 0, count), 0u);
+          ASSERT_OK(tuttiReduceScatter(send, recv, block, tuttiFloat32, op, comm, nullptr));
+          EXPECT_EQ(wrong(recv, own, block), 0u);
+          ASSERT_OK(tuttiReduce(send, recv, count, tuttiFloat32, op, again, comm, nullptr));
+          EXPECT_EQ(rank == again ? wrong(recv, 0, count) : 0, 0u);
+        }
+        ASSERT_OK(tuttiReduceScatter(send, send + own, block, tuttiFloat32, op, comm, nullptr));
+        EXPECT_EQ(wrong(send + own, own, block), 0u);
+        fill();
+        ASSERT_OK(tuttiAllReduce(send, send, count, tuttiFloat32, op, comm, nullptr));
+        EXPECT_EQ(wrong(send, 0, count), 0u);
+        ASSERT_OK(tuttiRedOpDestroy(op, comm));
+        ASSERT_OK(tuttiMemFree(memory));
+        ASSERT_OK(tuttiMemFree(second));
+      });
+    }
+}
+
 TEST(PreMulSum, ReadsHostMemoryAtEachCallAndImmediatesOnce) {
   run_threads(3, {}, [](int rank, tuttiComm_t comm) {
     double scalar = 2;

@@ -38,6 +38,7 @@ struct CollectiveCase {
   bool in_place = false;
   bool exact = true;       // values whose arithmetic is exact in any order, else any bits that are numbers
   bool left_fold = false;  // not exact, but the algorithm claims to fold from the left, which gives one result
+  bool multiplied = false; // each rank's input by its own scalar, first
   int vectors = 0;         // not 0: exact sums, rounded once, of so many vectors of each rank; of left_fold's algorithms
   size_t misaligned = 0;   // bytes
   int channels = 1;
@@ -57,16 +58,21 @@ inline bool works_in_place(const CollectiveCase& c, int rank) {
   const bool is_root = rank == c.root;
   return c.in_place && means.input_of(is_root) != Part::none && means.output_of(is_root) != Part::none;
 }
-// Several vectors are sent from where they lie by the plan for separate buffers.
-inline bool has_plan_in_place(const CollectiveCase& c, int rank) { return works_in_place(c, rank) && c.vectors <= 1; }
+// Several vectors are sent from where they lie by the plan for separate buffers. What is multiplied is made in the output,
+// where that is as large.
+inline bool has_plan_in_place(const CollectiveCase& c, int rank) {
+  const Meaning means = meaning(c.collective);
+  if (c.multiplied) return !means.blocks && means.output_of(rank == c.root) != Part::none;
+  return works_in_place(c, rank) && c.vectors <= 1;
+}
 
 // All that is needed to run it again.
 inline std::string describe(const CollectiveCase& c) {
   return fmt::format(
-      "{} {} n={} pipeline={} root={} {} bytes={} {} count={} vectors={} in_place={} misaligned={} channels={} slots={} "
+      "{} {} n={} pipeline={} root={} {} bytes={} {} count={} multiplied={} vectors={} in_place={} misaligned={} channels={} slots={} "
       "message_bytes_max={} short={} delay={} at_a_stretch={} seed={}",
       name(c.collective), c.algorithm, c.n, c.pipeline, c.root,
-      name(c.type), c.opaque_bytes, name(c.op), c.count, c.vectors, c.in_place, c.misaligned, c.channels, c.slots,
+      name(c.type), c.opaque_bytes, name(c.op), c.count, c.multiplied, c.vectors, c.in_place, c.misaligned, c.channels, c.slots,
       c.message_bytes_max, c.short_probability, c.delay_ns_max, c.at_a_stretch, c.seed);
 }
 
@@ -74,7 +80,7 @@ inline std::string describe(const CollectiveCase& c) {
 class PlanStore {
  public:
   const Plan& plan(const CollectiveCase& c, int rank) {
-    const Key key{c.collective, c.algorithm, c.n, c.pipeline, c.root, c.in_place && c.vectors <= 1};
+    const Key key{c.collective, c.algorithm, c.n, c.pipeline, c.root, c.in_place && c.vectors <= 1, c.multiplied};
     std::vector<Plan>& plans = plans_[key];
     if (plans.empty()) {
       const Algorithm& algorithm = *find_algorithm(c.collective, c.algorithm);
@@ -91,7 +97,7 @@ class PlanStore {
   }
 
  private:
-  using Key = std::tuple<Collective, std::string_view, int, int, int, bool>;
+  using Key = std::tuple<Collective, std::string_view, int, int, int, bool, bool>;
   std::map<Key, std::vector<Plan>> plans_;
   std::map<int, std::vector<int>> hosts_;
 };
@@ -191,10 +197,13 @@ class CollectiveBuffers {
         places_(size_t(c.n)),
         memory_(size_t(c.n)),
         scratch_(size_t(c.n)),
+        multiplied_(size_t(c.n)),
+        tiles_(size_t(c.n)),
         regions_(size_t(c.n)),
         operands_(size_t(c.n * c.vectors)) {
     fill();
     for (int rank = 0; rank < c.n; ++rank) lay_out(rank);
+    for (int rank = 0; case_.multiplied && rank < c.n; ++rank) inputs_[size_t(rank)] = product_of(rank);
     expect();
   }
 
@@ -208,7 +217,10 @@ class CollectiveBuffers {
     work.plan = &plan;
     if (place.output != Part::none) work.output = memory + place.output_at;
     if (place.input != Part::none) work.input = memory + place.input_at;
-    if (works_in_place(case_, rank)) {
+    if (case_.multiplied) {
+      if (has_plan_in_place(case_, rank)) work.input = work.output;
+      if (means_.blocks) work.output_first = uint32_t(rank);
+    } else if (works_in_place(case_, rank)) {
       // The larger of the two, from its first block on.
       work.output = memory + (place.input == Part::all ? place.input_at : place.output_at);
       work.input = work.output;
@@ -234,6 +246,7 @@ class CollectiveBuffers {
       work.vector_stride = bytes(place.input) / work.element_bytes;
       work.operands = operands_.data();
     }
+    if (case_.multiplied) multiply(work, rank, engine);
     work.signature = pack(call);
     return work;
   }
@@ -281,6 +294,28 @@ class CollectiveBuffers {
     if (case_.op == ReduceOp::avg) return joined(rank);
     return gives_truth(case_.op, case_.type) ? 1 : 0;
   }
+  int32_t scalar(int rank) const { return case_.multiplied ? rank % 3 + 2 : 1; }
+
+  std::vector<uint8_t> product_of(int rank) const {
+    std::vector<uint8_t> product = inputs_[size_t(rank)];
+    const size_t width = width_of(case_);
+    for (size_t at = 0; at < product.size(); at += width)
+      element_from_double(case_.type, element_to_double(case_.type, &product[at]) * scalar(rank), &product[at]);
+    return product;
+  }
+
+  void multiply(Work& work, int rank, const Engine& engine) {
+    MultipliedInput& input = multiplied_[size_t(rank)];
+    input = {memory_[size_t(rank)].data() + places_[size_t(rank)].input_at, case_.type, {}};
+    element_from_double(case_.type, scalar(rank), reinterpret_cast<uint8_t*>(input.scalar.data()));
+    work.multiplied = &input;
+    if (has_plan_in_place(case_, rank)) return;
+    std::vector<Line>& tiles = tiles_[size_t(rank)];
+    tiles.resize(engine.multiplied_tiles_bytes(work, case_.channels) / sizeof(Line));
+    work.input = input.tiles = reinterpret_cast<std::byte*>(tiles.data());
+    work.input_region = nullptr;
+  }
+
   // What a rank's result joins.
   std::vector<uint8_t> sum_of(int rank) const {
     const std::vector<std::vector<uint8_t>> inputs(inputs_.begin(), inputs_.begin() + long(joined(rank)));
@@ -391,6 +426,8 @@ class CollectiveBuffers {
   std::vector<std::vector<uint8_t>> inputs_;
   std::vector<std::vector<std::byte>> memory_, before_, expected_;
   std::vector<std::vector<Line>> scratch_;
+  std::vector<MultipliedInput> multiplied_;
+  std::vector<std::vector<Line>> tiles_;
   std::vector<LentRegion> regions_;
   std::vector<const void*> operands_;  // of all ranks: one thread runs them
 };

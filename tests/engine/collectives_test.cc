@@ -105,6 +105,29 @@ TEST(Collectives, AgreeForEveryCountInPlaceAndNotOverManyTilesAndChannels) {
   }
 }
 
+// Tile by tile, in messages of which a tile's last may be taken while the next tile's first is made, or may not.
+TEST(Collectives, AgreeWhereEachRanksInputIsMultipliedFirst) {
+  PlanStore plans;
+  Random random(13);
+  for (const Algorithm& algorithm : catalog()) {
+    if (!meaning(algorithm.collective).reduces) continue;
+    for (int n = 1; n <= (test::sanitized ? 5 : 9); ++n) {
+      for (const size_t message_bytes_max : {size_t{512}, size_t{1} << 14, size_t{1} << 16}) {
+        for (const bool in_place : {false, true}) {
+          CollectiveCase c{algorithm.collective, algorithm.name, n};
+          vary(c, random);
+          c.multiplied = true;
+          c.in_place = in_place;
+          c.type = random.chance(0.5) ? DataType::int32 : DataType::float32;
+          c.message_bytes_max = message_bytes_max;
+          c.count = message_bytes_max / 8 * random.below(8) + random.below(100);
+          ASSERT_EQ(run_collective(c, plans), "");
+        }
+      }
+    }
+  }
+}
+
 // They end, however little room there is and however late each is.
 TEST(Collectives, AgreeWhereOneMessageToSeveralRanksLiesOnce) {
   PlanStore plans;
