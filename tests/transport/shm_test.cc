@@ -143,8 +143,9 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
                                    offsetof(ShmLine, payload), shm_inline_bytes_max, sizeof(ShmFifo));
   layout += fmt::format(", lent place {}, part {}, bits {:x} {:x} {:x}", sizeof(LentPlace), sizeof(ShmPart), shm_lent_bit,
                         shm_outbox_bit, shm_part);
-  EXPECT_EQ(layout, "protocol 13: line 128, payload at 24, inline 104, FIFO 384, lent place 24, part 24, "
-                    "bits 80000000 40000000 3fffffff");
+  layout += fmt::format(", bulk from {} in a page", shm_bulk_page_offset);
+  EXPECT_EQ(layout, "protocol 14: line 128, payload at 24, inline 104, FIFO 384, lent place 24, part 24, "
+                    "bits 80000000 40000000 3fffffff, bulk from 2048 in a page");
 }
 
 // All of it, and nothing beside it: no byte of the caller's memory past the message is read or written.

@@ -72,14 +72,14 @@ struct Hello {
 static_assert(sizeof(Hello) == 256);
 
 // An inbox: its header's page, then a part for each member of the host's group (its own stays empty), each with the
-// FIFOs of all channels and, from a page's start, their bulk areas, each with its places that change hands; last the owner's
-// outboxes, one for each channel.
+// FIFOs of all channels and, from the middle of a page, their bulk areas, each with its places that change hands; last the
+// owner's outboxes, one for each channel.
 struct InboxLayout {
   size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, spread_bytes;
   ShmOutbox::Laps outbox_laps;
   uint32_t traded_places;
 
-  size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)); }
+  size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)) + shm_bulk_page_offset; }
   size_t bulk_bytes() const { return slots * slot_bytes; }
   size_t large_bytes() const { return bulk_bytes() + traded_places * slot_bytes; }
   size_t part_bytes() const { return whole_pages(fifos_bytes() + channels * large_bytes()); }

@@ -32,6 +32,10 @@ namespace tutti {
 // A small message is at most so large, and the part of it that shares its flag's cache line.
 inline constexpr size_t shm_inline_bytes_max = 104, shm_flag_bytes_max = 40;
 
+// Where in a page the memory of larger messages begins: callers' buffers begin at or near a page's start, and copies between
+// equal offsets of two pages are slower, most likely since a load waits for a store before it with the same low 12 bits.
+inline constexpr size_t shm_bulk_page_offset = 2048;
+
 // A message that lies in the sender's own memory has this bit in its line's `bytes`, and a LentPlace as payload.
 inline constexpr uint32_t shm_lent_bit = 0x8000'0000;
 static_assert(sizeof(LentPlace) <= shm_inline_bytes_max);
