@@ -24,6 +24,8 @@ constexpr size_t fetched_bytes_max = 1024, cache_line_bytes = 64;
 // A message of two parts or more may be sent in parts: small ones at first, so that the receiver begins soon, then larger
 // ones, which are copied faster. (Measured, Zen 4 and Zen 5, 2 ranks: parts of 8 to 64 KiB, see docs/tuning.md.)
 constexpr size_t part_bytes_min = 8 * 1024, part_bytes_max = 16 * 1024, later_part_bytes_max = 32 * 1024;
+// With so much of a message the receiver is busy: what follows goes in the larger parts.
+constexpr size_t first_parts_bytes = 64 * 1024;
 // What is larger is a stream, which its first messages have set going.
 constexpr uint32_t parted_in_a_row_max = 4;
 // `in_a_row`: so many messages of the call before it went in parts.
@@ -142,15 +144,15 @@ bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
 // caches: where that is better, the message is one from which is learnt.
 [[gnu::noinline]] void ShmEndpoint::send_in_parts(std::byte* place, const std::byte* data, size_t bytes,
                                                   uint64_t signature) noexcept {
-  const size_t part_bytes = part_of_message(bytes, parted_in_a_row_);
-  ShmPart part{reserved_, bytes, part_bytes};
-  size_t at = 0;
-  parted_lines_ = 1;
-  for (; bytes - at > part_bytes; at += part_bytes, part.until += part_bytes, ++parted_lines_) {
+  size_t part_bytes = part_of_message(bytes, parted_in_a_row_), at = 0;
+  for (parted_lines_ = 1; bytes - at > part_bytes; ++parted_lines_) {
     copy_memory(place + at, data + at, part_bytes);
+    at += part_bytes;
+    const ShmPart part{reserved_, bytes, at};
     ShmLine& line = out_line();
     std::memcpy(line.payload, &part, sizeof part);
     publish(line, shm_part, signature);
+    if (at >= first_parts_bytes) part_bytes = later_part_bytes_max;
   }
   copy_memory(place + at, data + at, bytes - at);
   parted_ = sent_ + 1;
