@@ -64,7 +64,7 @@ bool Engine::is_small(const Work& work) const noexcept {
   return work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= message_bytes_max_;
 }
 
-size_t Engine::tile_max(const Work& work, bool small) const noexcept {
+size_t Engine::longest_tile(const Work& work, bool small) const noexcept {
   if (small) return work.count;
   const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
   return tile_elements_max(divided, work.plan->message_chunks_max * work.vectors, work.element_bytes,
@@ -73,7 +73,7 @@ size_t Engine::tile_max(const Work& work, bool small) const noexcept {
 
 size_t Engine::multiplied_tile_bytes(const Work& work) const noexcept {
   const size_t blocks = work.plan->shape.blocks ? work.plan->shape.input : 1;
-  return round_up(blocks * std::min(work.count, tile_max(work, is_small(work))) * work.element_bytes, multiplied_tiles_alignment);
+  return round_up(blocks * std::min(work.count, longest_tile(work, is_small(work))) * work.element_bytes, multiplied_tiles_alignment);
 }
 
 void Engine::start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept {
@@ -90,7 +90,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   if (work.layout != nullptr) return share_out(operation);
   const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
   const bool small = is_small(work);
-  const size_t tile_max = this->tile_max(work, small);
+  const size_t tile_max = longest_tile(work, small);
   const Chunks shares(work.count, uint32_t(channels), work.element_bytes);  // no division where there is one channel
   for (int i = 0; i < channels; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
@@ -141,8 +141,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
 // have: per block, both sides count alike.
 void Engine::share_out(Operation& operation) const noexcept {
   const Work& work = operation.work_;
-  const size_t tile_max = tile_elements_max(1, work.plan->message_chunks_max * work.vectors, work.element_bytes,
-                                            message_bytes(*work.plan, message_bytes_max_));
+  const size_t tile_max = longest_tile(work, false);
   size_t largest = 0;
   for (const BlockLayout* side : {&work.layout->input, &work.layout->output})
     for (const size_t size : side->sizes) largest = std::max(largest, size);

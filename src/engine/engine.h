@@ -229,7 +229,7 @@ class Engine {
   void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;
   bool is_small(const Work& work) const noexcept;
-  size_t tile_max(const Work& work, bool small) const noexcept;
+  size_t longest_tile(const Work& work, bool small) const noexcept;
   size_t multiplied_tile_bytes(const Work& work) const noexcept;
   int size_;
   std::span<Endpoint* const> endpoints_;

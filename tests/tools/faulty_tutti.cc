@@ -12,11 +12,12 @@
 #include <vector>
 
 struct Meeting {
-  explicit Meeting(int n) : ranks(n), barrier(n), send(size_t(n)), calls(size_t(n)) {}
+  explicit Meeting(int n) : ranks(n), barrier(n), send(size_t(n)), calls(size_t(n)), scalars(size_t(n)) {}
   int ranks;
   std::barrier<> barrier;
   std::vector<const void*> send;
   std::vector<int> calls;
+  std::vector<float> scalars;  // of a premulsum of float32, the only one
 };
 
 struct tuttiComm {
@@ -25,6 +26,8 @@ struct tuttiComm {
 };
 
 namespace {
+
+constexpr auto premulsum = tuttiRedOp_t(0xff);
 
 std::mutex mutex;
 std::shared_ptr<Meeting> current;
@@ -37,9 +40,13 @@ bool fault(const char* name) {
 template <typename T>
 void reduce(Meeting& meeting, int joined, T* out, size_t count, tuttiRedOp_t op) {
   for (size_t i = 0; i < count; ++i) {
-    T sum = static_cast<const T*>(meeting.send[0])[i];
+    const auto operand = [&](int r) {
+      const T given = static_cast<const T*>(meeting.send[size_t(r)])[i];
+      return op == premulsum ? given * T(meeting.scalars[size_t(r)]) : given;
+    };
+    T sum = operand(0);
     for (int r = 1; r < joined; ++r) {
-      const T other = static_cast<const T*>(meeting.send[size_t(r)])[i];
+      const T other = operand(r);
       if (op == tuttiMax) sum = std::max(sum, other);
       else if (op == tuttiMin) sum = std::min(sum, other);
       else if (op == tuttiProd) sum *= other;
@@ -279,8 +286,11 @@ tuttiResult_t tuttiCommTransport(tuttiComm_t, int, const char** name) { return *
 tuttiResult_t tuttiCommAlgorithm(tuttiComm_t, const char*, size_t, const char** name) {
   return *name = "naive", tuttiSuccess;
 }
-tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t*, const void*, tuttiDataType_t, tuttiScalarResidence_t, tuttiComm_t) {
-  return tuttiUnsupported;
+tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, const void* scalar, tuttiDataType_t type, tuttiScalarResidence_t,
+                                        tuttiComm_t comm) {
+  if (type != tuttiFloat32) return tuttiUnsupported;
+  std::memcpy(&comm->meeting->scalars[size_t(comm->rank)], scalar, sizeof(float));
+  return *op = premulsum, tuttiSuccess;
 }
 tuttiResult_t tuttiCommDup(tuttiComm_t, tuttiComm_t*, const tuttiConfig_t*) { return tuttiUnsupported; }
 tuttiResult_t tuttiGetVersion(int* version) { return *version = TUTTI_VERSION, tuttiSuccess; }

@@ -38,7 +38,7 @@ class Checks(unittest.TestCase):
 
     def test_each_operator_and_root_has_a_line(self):
         got = perf("all_reduce", *self.SMALL, "-o", "all")
-        self.assertEqual([r[3] for r in rows(got.stdout)][::3], ["sum", "prod", "max", "min", "avg"])
+        self.assertEqual([r[3] for r in rows(got.stdout)][::3], ["sum", "prod", "max", "min", "avg", "mulsum"])
         self.assertEqual(got.returncode, 0, got.stdout)
         got = perf("broadcast", *self.SMALL, "-r", "all", "-d", "int8")
         self.assertEqual([r[4] for r in rows(got.stdout)][::3], ["0", "1", "2"])
