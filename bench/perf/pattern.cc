@@ -66,7 +66,7 @@ int64_t value_of(const Type& type, tuttiRedOp_t op, int ranks, int rank, uint64_
   const uint64_t random = mixed(seed, uint64_t(rank), index);
   if (type.family() == Family::boolean) return int64_t(random & 1);
   if (op == tuttiSum) return sum_value(type, ranks, rank, random, index);
-  if (op == mul_sum) return sum_value(type, 2 * ranks, rank, random, index);  // and no product either
+  if (op == mul_sum) return sum_value(type, 2 * ranks, rank, random, index);  // they double at most
   if (op == tuttiProd) return prod_value(type, ranks, rank, random);
   if (op == tuttiAvg) return avg_value(type, ranks, rank, seed, index);
   return spread(type, random, 7);

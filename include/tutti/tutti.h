@@ -414,8 +414,8 @@ TUTTI_API tuttiResult_t tuttiRedOpCreate(tuttiRedOp_t* op, tuttiReduceFunction_t
 
 /* A sum of inputs that each rank multiplies by its own scalar first, one element of `datatype` (a number: integer, float
  * or complex; the product wraps, or is rounded to the type). An input that is not in place is not changed; where the
- * caller has no output of its size, the library keeps memory of its own, of a part of it (on a device, and of v-forms, of its
- * size). As tuttiRedOpCreate otherwise. Host memory that holds the
+ * caller has no output of its size, the library keeps memory of its own, of a part of it (on a device, of v-forms and of
+ * several vectors, of its size). As tuttiRedOpCreate otherwise. Host memory that holds the
  * scalar must live as long as the operator. Errors: also InvalidArgument (scalar NULL, a datatype that is no number,
  * residence neither of the two). */
 TUTTI_API tuttiResult_t tuttiRedOpCreatePreMulSum(tuttiRedOp_t* op, const void* scalar, tuttiDataType_t datatype,

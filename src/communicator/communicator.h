@@ -336,6 +336,7 @@ class Communicator {
   }
   // Makes some elements of the input that a call begins with of those of the caller's.
   using MakeInput = std::function<void(const std::byte* from, std::byte* to, size_t count)>;
+  Request with_input_to_make(const Request& asked, size_t vectors) const;
   Request with_made_input(const Request& asked, size_t vectors, const MakeInput& make);
   Request with_made_blocks(const Request& asked, size_t vectors, const MakeInput& make);
   std::array<std::byte, 16> scalar_of(const Request& asked);

@@ -32,21 +32,22 @@ Request Communicator::with_made_blocks(const Request& asked, size_t vectors, con
   return request;
 }
 
-// Where a rank has the whole result too, and its input is as large, the input is made there; else in memory of its own.
+// Where a rank has the whole result too, and its input is as large, the input is made there; else in memory of its own, which
+// the caller of this says.
+Request Communicator::with_input_to_make(const Request& asked, size_t vectors) const {
+  Request request = asked;
+  const bool blocks = meaning(asked.call.kind).blocks;
+  request.in_place = !blocks && asked.output != nullptr && vectors == 1;
+  request.input = request.in_place ? asked.output : nullptr;
+  if (asked.in_place && blocks) request.output += size_t(rank_) * asked.call.count * element_bytes(asked.call);
+  return request;
+}
+
 Request Communicator::with_made_input(const Request& asked, size_t vectors, const MakeInput& make) {
   if (asked.layout != nullptr) return with_made_blocks(asked, vectors, make);
-  Request request = asked;
-  const Meaning& kind = meaning(asked.call.kind);
-  const bool into_output = !kind.blocks && asked.output != nullptr && vectors == 1;
-  const size_t width = element_bytes(asked.call);
-  const size_t count = vectors * asked.call.count * (kind.blocks ? size_t(size_) : 1);
-  if (into_output) {
-    request.in_place = true;
-  } else {
-    request.in_place = false;
-    if (asked.in_place && kind.blocks) request.output += size_t(rank_) * asked.call.count * width;
-  }
-  std::byte* const target = into_output ? asked.output : made_input(asked, count * width);
+  Request request = with_input_to_make(asked, vectors);
+  const size_t count = vectors * asked.call.count * (meaning(asked.call.kind).blocks ? size_t(size_) : 1);
+  std::byte* const target = request.in_place ? asked.output : made_input(asked, count * element_bytes(asked.call));
   make(asked.input, target, count);
   request.input = target;
   return request;
@@ -74,13 +75,8 @@ Request Communicator::with_multiplied_input(const Request& asked) {
 
 // The same as the call goes on, of one vector.
 Request Communicator::with_multiplied_tiles(const Request& asked) {
-  Request request = asked;
-  const Meaning& kind = meaning(asked.call.kind);
   multiplied_ = {asked.input, asked.call.type, scalar_of(asked)};
-  request.in_place = !kind.blocks && asked.output != nullptr;
-  if (request.in_place) request.input = asked.output;
-  else if (asked.in_place) request.output += size_t(rank_) * asked.call.count * element_bytes(asked.call);
-  return request;
+  return with_input_to_make(asked, 1);
 }
 
 void Communicator::set_multiplied_tiles(Work& work, const Request& made) {

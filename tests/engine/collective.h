@@ -294,7 +294,7 @@ class CollectiveBuffers {
     if (case_.op == ReduceOp::avg) return joined(rank);
     return gives_truth(case_.op, case_.type) ? 1 : 0;
   }
-  int32_t scalar(int rank) const { return case_.multiplied ? rank % 3 + 2 : 1; }
+  static int32_t scalar(int rank) { return rank % 3 + 2; }
 
   std::vector<uint8_t> product_of(int rank) const {
     std::vector<uint8_t> product = inputs_[size_t(rank)];
