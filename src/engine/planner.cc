@@ -276,13 +276,15 @@ const Row& Planner::Table::chosen(const PlannerOptions& options, Collective coll
   return found->second[size_class(bytes)];
 }
 
-// Of the whole buffer of a call: from so many bytes on this host's ranks' inputs and outputs, or inputs alone, are more than fits
-// a cache.
-uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, bool with_outputs) {
+enum class Buffers : uint8_t { inputs, all, all_in_place };
+
+// Of the whole buffer of a call: from so many bytes on these of this host's ranks are more than fits a cache.
+uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, Buffers which) {
   const Meaning& call = meaning(collective);
   const auto share = [&](Part part) { return part == Part::all ? 1.0 : part == Part::own ? 1.0 / options.n : 0.0; };
   const auto buffers = [&](bool is_root) {
-    return share(call.input_of(is_root)) + (with_outputs ? share(call.output_of(is_root)) : 0);
+    const double input = share(call.input_of(is_root)), output = share(call.output_of(is_root));
+    return which == Buffers::inputs ? input : which == Buffers::all ? input + output : std::max(input, output);
   };
   const auto here = std::count(options.host_of.begin(), options.host_of.end(), options.host_of[size_t(options.rank)]);
   return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
@@ -291,6 +293,10 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, b
 // Whether each rank writes an output of its own, and only copies: then all do so at once.
 bool all_copy(const Meaning& call) { return !call.reduces && (!call.rooted || call.output == Part::own); }
 
+// Whether the root alone writes, and where it has read nothing. Of calls in place only such a one stores past the caches: of
+// others what is written has just been read, so that it lies there already, or all ranks write at once.
+bool gathers(const Meaning& call) { return !call.reduces && call.output == Part::none; }
+
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
   std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
   if (place != nullptr) return place.get();
@@ -298,9 +304,12 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   place = std::make_unique<Plan>(row.plan(who, in_place));
   const Meaning& call = meaning(row.collective());
   const uint64_t factor = all_copy(call) ? options.cached_copies_factor : 1;
-  place->uncached_bytes_min = exceeding_bytes(options, row.collective(), true);
-  place->streamed_bytes_min = factor * place->uncached_bytes_min;
-  place->all_streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), false);
+  place->uncached_bytes_min = exceeding_bytes(options, row.collective(), Buffers::all);
+  if (!in_place || gathers(call)) {
+    const Buffers all = in_place ? Buffers::all_in_place : Buffers::all;
+    place->streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), all);
+    place->all_streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), Buffers::inputs);
+  }
   if (options.spread_bytes_max < options.message_bytes_max) {
     const auto plan_of = [&](int rank) {
       who.rank = rank;
