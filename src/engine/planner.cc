@@ -290,8 +290,8 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, B
   return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
 }
 
-// Whether each rank writes an output of its own, and only copies: then all do so at once.
-bool all_copy(const Meaning& call) { return !call.reduces && (!call.rooted || call.output == Part::own); }
+// Whether each rank writes an output of its own.
+bool writes_own(const Meaning& call) { return !call.rooted || call.output == Part::own; }
 
 // Whether the root alone writes, and where it has read nothing. Of calls in place only such a one stores past the caches: of
 // others what is written has just been read, so that it lies there already, or all ranks write at once.
@@ -303,12 +303,13 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
   const Meaning& call = meaning(row.collective());
-  const uint64_t factor = all_copy(call) ? options.cached_copies_factor : 1;
+  const uint64_t begin = call.reduces || gathers(call) ? 1 : options.cached_copies_factor;
+  const uint64_t end = writes_own(call) ? begin : 1;
   place->uncached_bytes_min = exceeding_bytes(options, row.collective(), Buffers::all);
   if (!in_place || gathers(call)) {
     const Buffers all = in_place ? Buffers::all_in_place : Buffers::all;
-    place->streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), all);
-    place->all_streamed_bytes_min = factor * exceeding_bytes(options, row.collective(), Buffers::inputs);
+    place->streamed_bytes_min = begin * exceeding_bytes(options, row.collective(), all);
+    place->all_streamed_bytes_min = end * exceeding_bytes(options, row.collective(), Buffers::inputs);
   }
   if (options.spread_bytes_max < options.message_bytes_max) {
     const auto plan_of = [&](int rank) {

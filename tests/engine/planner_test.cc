@@ -223,7 +223,7 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::all_reduce, 4, {0, 0, 1, 1}), 6'000'000u) << "others have caches of their own";
   copies_factor = 2;
   EXPECT_EQ(from(Collective::all_reduce, 2), 6'000'000u) << "a sum is no copy";
-  EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "there is one reader of memory, and others write to it";
+  EXPECT_EQ(from(Collective::broadcast, 5), 8'000'000u) << "to begin with";
   EXPECT_EQ(from(Collective::all_gather, 2), 16'000'000u);
   EXPECT_EQ(uncached, 8'000'000u) << "they exceed the cache all the same";
   EXPECT_EQ(from(Collective::scatter, 2), 24'000'000u) << "the root has a block to copy, too";
@@ -272,6 +272,14 @@ TEST(Planner, KeepsTheLastPartOfOutputsInTheCache) {
     }
     EXPECT_EQ(before, 100u);
   }
+  options.cached_copies_factor = 2;
+  Planner later(options);
+  const auto begins_later = [&](uint64_t bytes) {
+    return later.plan(Collective::broadcast, 1 << 20, 0, false).streamed_tiles(bytes, 100);
+  };
+  EXPECT_EQ(begins_later(16'000'000), 0u);
+  EXPECT_EQ(begins_later(19'200'000), 50u);
+  EXPECT_EQ(begins_later(24'000'000), 100u) << "as soon as the inputs fill it";
   Plan plan;
   EXPECT_EQ(plan.streamed_tiles(uint64_t{1} << 40, 7), 0u) << "no plan says so by itself";
   plan.streamed_bytes_min = 0;
