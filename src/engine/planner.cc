@@ -290,12 +290,13 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, B
   return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
 }
 
-// Whether each rank writes an output of its own.
-bool writes_own(const Meaning& call) { return !call.rooted || call.output == Part::own; }
+// Whether each rank writes an output of its own, and only copies.
+bool all_copy(const Meaning& call) { return !call.reduces && (!call.rooted || call.output == Part::own); }
 
-// Whether the root alone writes, and where it has read nothing. Of calls in place only such a one stores past the caches: of
-// others what is written has just been read, so that it lies there already, or all ranks write at once.
-bool gathers(const Meaning& call) { return !call.reduces && call.output == Part::none; }
+bool root_alone_writes(const Meaning& call) { return call.rooted && call.output == Part::none; }
+
+// Of calls in place only a gather stores past the caches: its root has read nothing where it writes, and writes alone.
+bool may_stream_in_place(const Meaning& call) { return root_alone_writes(call) && !call.reduces; }
 
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
   std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
@@ -303,10 +304,10 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
   const Meaning& call = meaning(row.collective());
-  const uint64_t begin = call.reduces || gathers(call) ? 1 : options.cached_copies_factor;
-  const uint64_t end = writes_own(call) ? begin : 1;
+  const uint64_t begin = root_alone_writes(call) ? 1 : options.cached_copies_factor;
+  const uint64_t end = all_copy(call) ? options.cached_copies_factor : 1;
   place->uncached_bytes_min = exceeding_bytes(options, row.collective(), Buffers::all);
-  if (!in_place || gathers(call)) {
+  if (!in_place || may_stream_in_place(call)) {
     const Buffers all = in_place ? Buffers::all_in_place : Buffers::all;
     place->streamed_bytes_min = begin * exceeding_bytes(options, row.collective(), all);
     place->all_streamed_bytes_min = end * exceeding_bytes(options, row.collective(), Buffers::inputs);

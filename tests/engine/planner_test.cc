@@ -222,7 +222,8 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "and here an output";
   EXPECT_EQ(from(Collective::all_reduce, 4, {0, 0, 1, 1}), 6'000'000u) << "others have caches of their own";
   copies_factor = 2;
-  EXPECT_EQ(from(Collective::all_reduce, 2), 6'000'000u) << "a sum is no copy";
+  EXPECT_EQ(from(Collective::all_reduce, 2), 12'000'000u);
+  EXPECT_EQ(from(Collective::reduce, 2), 8'000'000u) << "the root alone writes an output";
   EXPECT_EQ(from(Collective::broadcast, 5), 8'000'000u) << "to begin with";
   EXPECT_EQ(from(Collective::all_gather, 2), 16'000'000u);
   EXPECT_EQ(uncached, 8'000'000u) << "they exceed the cache all the same";
