@@ -299,7 +299,7 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   // The rest is for what messages lie in, and for others on this machine.
   if (const size_t bytes = cache_sizes(host).last_bytes; bytes > 0) {
     planner.cached_bytes_max = bytes / 4 * 3;
-    planner.cached_copies_factor = copies_at_a_stretch() ? 2 : 1;
+    planner.cached_copies_factor = cached_copies_factor();
     turns_bytes_max_ = bytes / 4;
   }
   planner.forced = options.algorithm;

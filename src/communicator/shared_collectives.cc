@@ -4,6 +4,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "communicator/communicator.h"
+#include "reduce/copy.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -11,14 +12,14 @@ namespace {
 
 // From how many times TUTTI_IN_PLACE_BYTES on a call of that kind is faster than by messages, whose data are read where they
 // lie as well (measured: docs/tuning.md). The cards and the meeting at the end cost more where ranks wait for each
-// other's core. Of an all_gather each rank copies as much in either way.
-constexpr size_t least_factor(Collective kind, bool crowded) {
+// other's core. Of an all_gather each rank copies as much in either way, but others write a half of its output here.
+size_t least_factor(Collective kind, bool crowded) {
   switch (kind) {
     case Collective::broadcast: return crowded ? 4 : 1;
     case Collective::reduce: return crowded ? 8 : 1;
-    case Collective::gather: return 16;
+    case Collective::gather: return crowded ? 10 : 4;
     case Collective::scatter: return crowded ? 64 : 16;
-    case Collective::all_gather: return 512;
+    case Collective::all_gather: return copies_at_a_stretch() ? 16 : 512;
     default: return 1;
   }
 }

@@ -259,7 +259,8 @@ bool SharedPath::resolve() {
   const Meaning& kind = meaning(call_.call.kind);
   reduce_ = kind.reduces ? reduce_function(call_.call.type, call_.call.op) : nullptr;
   put_ = kind.reduces ? put_function(call_.call.type, call_.call.op) : nullptr;
-  store_ = touched_bytes() < cache_bytes_ ? Store::cached : Store::streaming;
+  const size_t cached_bytes = cache_bytes_ * (kind.reduces ? 1 : cached_copies_factor());
+  store_ = touched_bytes() < cached_bytes ? Store::cached : Store::streaming;
   return true;
 }
 
