@@ -381,6 +381,7 @@ class Communicator {
   std::unique_ptr<SharedPath> shared_path_;
   const Operation* by_shared_memory_ = nullptr;  // likewise, of that path
   size_t shared_path_bytes_min_ = ~size_t{0};
+  bool all_copy_at_a_stretch_ = false;  // all ranks: copies_at_a_stretch()
   bool lends_private_ = false;  // every peer can read this rank's ordinary memory; not the same on all
   const LentRegion private_memory_{LentRegion::private_number, nullptr, ~size_t{0}};
   Lending lending_{rank_ == 0};

@@ -177,15 +177,22 @@ void Communicator::agree_on(const CommunicatorOptions& options) {
                   options.transports, options.channels, shared_path_bytes_min_, name(options.determinism));
   std::vector<std::string> schedules;
   std::string first;
-  constexpr std::string_view with_device = "device\n", without = "host\n";
-  const std::string mine = fmt::format("{}\n{}{}", settings, options.device >= 0 ? with_device : without, identity(*options_.schedules));
+  // What may differ: a letter each, of who has it.
+  constexpr char with_device = 'd', by_strings = 's';
+  std::string traits;
+  if (options.device >= 0) traits += with_device;
+  if (copies_at_a_stretch()) traits += by_strings;
+  const std::string mine = fmt::format("{}\n{}\n{}", settings, traits, identity(*options_.schedules));
   const std::vector<Bytes> all = bootstrap_->all_gather(to_bytes(mine));
   bool devices = false;
+  all_copy_at_a_stretch_ = true;
   for (int r = 0; r < size_; ++r) {
     const std::string text = to_text(all[size_t(r)]), theirs = text.substr(0, text.find('\n'));
-    const size_t device_at = theirs.size() + 1;
-    devices |= text.compare(device_at, with_device.size(), with_device) == 0;
-    schedules.push_back(text.substr(text.find('\n', device_at) + 1));
+    const size_t traits_at = theirs.size() + 1, traits_end = text.find('\n', traits_at);
+    const std::string their_traits = text.substr(traits_at, traits_end - traits_at);
+    devices |= their_traits.find(with_device) != std::string::npos;
+    all_copy_at_a_stretch_ &= their_traits.find(by_strings) != std::string::npos;
+    schedules.push_back(text.substr(traits_end + 1));
     if (r == 0) first = theirs;
     if (theirs != first)
       throw Error(Code::invalid_usage,

@@ -4,7 +4,6 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "communicator/communicator.h"
-#include "reduce/copy.h"
 #include "schedule/collective.h"
 
 namespace tutti {
@@ -13,13 +12,14 @@ namespace {
 // From how many times TUTTI_IN_PLACE_BYTES on a call of that kind is faster than by messages, whose data are read where they
 // lie as well (measured: docs/tuning.md). The cards and the meeting at the end cost more where ranks wait for each
 // other's core. Of an all_gather each rank copies as much in either way, but others write a half of its output here.
-size_t least_factor(Collective kind, bool crowded) {
+// at_a_stretch: whether all ranks copy so.
+constexpr size_t least_factor(Collective kind, bool crowded, bool at_a_stretch) {
   switch (kind) {
     case Collective::broadcast: return crowded ? 4 : 1;
     case Collective::reduce: return crowded ? 8 : 1;
     case Collective::gather: return crowded ? 10 : 4;
     case Collective::scatter: return crowded ? 64 : 16;
-    case Collective::all_gather: return copies_at_a_stretch() ? 16 : 512;
+    case Collective::all_gather: return at_a_stretch ? 16 : 512;
     default: return 1;
   }
 }
@@ -46,7 +46,7 @@ bool Communicator::may_go_by_shared_memory(const Request& request) const noexcep
     return false;
   if (SharedPath::algorithm_of(call.kind).empty()) return false;
   const size_t bytes = call.count * element_bytes(call) * (meaning(call.kind).blocks ? size_t(size_) : 1);
-  const size_t least = shared_path_bytes_min_ * least_factor(call.kind, crowded_);
+  const size_t least = shared_path_bytes_min_ * least_factor(call.kind, crowded_, all_copy_at_a_stretch_);
   return bytes >= least * std::max<size_t>(1, size_t(size_) / ranks_per_factor);
 }
 
