@@ -304,12 +304,15 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
   const Meaning& call = meaning(row.collective());
-  const uint64_t begin = root_alone_writes(call) ? 1 : options.cached_copies_factor;
+  // A broadcast is in place as a rule, and its root writes nothing then.
+  const bool broadcasts = call.rooted && !call.reduces && call.output == Part::all;
+  const double factor = double(options.cached_copies_factor);
+  const double begin = root_alone_writes(call) ? 1 : broadcasts ? (1 + factor) / 2 : factor;
   const uint64_t end = all_copy(call) ? options.cached_copies_factor : 1;
   place->uncached_bytes_min = exceeding_bytes(options, row.collective(), Buffers::all);
   if (!in_place || may_stream_in_place(call)) {
     const Buffers all = in_place ? Buffers::all_in_place : Buffers::all;
-    place->streamed_bytes_min = begin * exceeding_bytes(options, row.collective(), all);
+    place->streamed_bytes_min = uint64_t(begin * double(exceeding_bytes(options, row.collective(), all)));
     place->all_streamed_bytes_min = end * exceeding_bytes(options, row.collective(), Buffers::inputs);
   }
   if (options.spread_bytes_max < options.message_bytes_max) {

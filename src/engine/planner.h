@@ -36,7 +36,7 @@ struct PlannerOptions {
   // What inputs and outputs of all ranks of this host may have of its last cache together, for Plan::uncached_bytes_min.
   size_t cached_bytes_max = size_t{24} << 20;
   // Where ranks write at once, outputs are stored to the caches for so many times as much: where copies are good ones to memory,
-  // too (reduce/copy.h). Sums and broadcasts only begin later to store past them.
+  // too (reduce/copy.h). Sums and broadcasts only begin later to store past them, broadcasts half as much later.
   size_t cached_copies_factor = 1;
   std::string forced;          // an algorithm's name for every collective that has it; "" none
   const Log* log = nullptr;    // is told where the forced name gives way; outlives the planner
