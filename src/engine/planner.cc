@@ -298,16 +298,21 @@ bool root_alone_writes(const Meaning& call) { return call.rooted && call.output 
 // Of calls in place only a gather stores past the caches: its root has read nothing where it writes, and writes alone.
 bool may_stream_in_place(const Meaning& call) { return root_alone_writes(call) && !call.reduces; }
 
+// How many times as much as fits the caches is stored by way of them before any of it goes past; `factor`: where ranks write at
+// once. A broadcast is in place as a rule, and its root writes nothing then.
+double begin_factor(const Meaning& call, double factor) {
+  if (root_alone_writes(call)) return 1;
+  const bool broadcasts = call.rooted && !call.reduces && call.output == Part::all;
+  return broadcasts ? (1 + factor) / 2 : factor;
+}
+
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
   std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
   if (place != nullptr) return place.get();
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
   const Meaning& call = meaning(row.collective());
-  // A broadcast is in place as a rule, and its root writes nothing then.
-  const bool broadcasts = call.rooted && !call.reduces && call.output == Part::all;
-  const double factor = double(options.cached_copies_factor);
-  const double begin = root_alone_writes(call) ? 1 : broadcasts ? (1 + factor) / 2 : factor;
+  const double begin = begin_factor(call, double(options.cached_copies_factor));
   const uint64_t end = all_copy(call) ? options.cached_copies_factor : 1;
   place->uncached_bytes_min = exceeding_bytes(options, row.collective(), Buffers::all);
   if (!in_place || may_stream_in_place(call)) {
