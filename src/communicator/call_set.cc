@@ -235,7 +235,7 @@ Status CallSet::look() noexcept {
     item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
                    !communicator.goes_by_peers(item.call.request) &&
                    !communicator.may_go_by_shared_memory(item.call.request) &&
-                   !communicator.may_lend_private(item.call.request.call.kind);
+                   !communicator.may_lend_private(item.call.request.call);
     item.scratch_epoch = communicator.scratch_epoch();
   }
   item.begun = true;

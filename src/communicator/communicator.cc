@@ -114,7 +114,7 @@ Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::
   work.output = output;
   const bool is_lone_send = repeat.call.kind == Collective::send_recv && input != nullptr;  // too small to be lent
   if (!is_lone_send) find_regions(work);
-  if (may_lend_private(repeat.call.kind)) lend_private(repeat.operation, work, repeat.call.kind);
+  if (may_lend_private(repeat.call)) lend_private(repeat.operation, work, repeat.call.kind);
   const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
   if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
   return code;
@@ -250,12 +250,13 @@ void Communicator::find_regions(Work& work) noexcept {
 void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
   if (work.input_region != nullptr && work.output_region != nullptr) return;
   if (work.bytes() >= work.plan->uncached_bytes_min) return;
-  const Lending::Way way = lending_.next(kind, work.bytes(), work.input == work.output);
+  Lending& lending = kind == Collective::broadcast ? lending_of_root_ : lending_;
+  const Lending::Way way = lending.next(kind, work.bytes(), work.input == work.output);
   if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
   if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
   if (!way.watched) return;
-  if (rank_ > 0) lends_before();  // what was seen in other calls
-  watched_ = {&operation, way, now_ns()};
+  if (!lending.leads()) lends_before();  // what was seen in other calls
+  watched_ = {&operation, &lending, way, now_ns()};
 }
 
 // Whether the first rank, of those before this one, that a large message has come from since this was asked lent it.
@@ -347,7 +348,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   if (multiplies_by_tiles(asked)) [[unlikely]] set_multiplied_tiles(work, request);
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
-    if (may_lend_private(call.kind)) lend_private(operation, work, call.kind);
+    if (may_lend_private(call)) lend_private(operation, work, call.kind);
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory
   }
@@ -369,14 +370,15 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
 void Communicator::end_watching(const Operation& operation) noexcept {
   if (&operation != watched_.operation) return;
   watched_.operation = nullptr;
-  if (rank_ == 0) return lending_.took(watched_.way, now_ns() - watched_.since);
+  Lending& lending = *watched_.lending;
+  if (lending.leads()) return lending.took(watched_.way, now_ns() - watched_.since);
   const PeerLends before = lends_before();
-  if (before != PeerLends::unknown) lending_.follow(watched_.way, before == PeerLends::yes);
+  if (before != PeerLends::unknown) lending.follow(watched_.way, before == PeerLends::yes);
 }
 
 bool Communicator::may_begin_beside(const Request& request) noexcept {
   if (request.on_device || request.entry != nullptr || request.layout != nullptr || makes_its_input(request) ||
-      adds_exactly(request) || may_go_by_shared_memory(request) || may_lend_private(request.call.kind))
+      adds_exactly(request) || may_go_by_shared_memory(request) || may_lend_private(request.call))
     return false;
   const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
   if (request.call.count * element_bytes(request.call) * blocks >= lent_call_bytes_min) return false;

@@ -201,7 +201,12 @@ class Communicator {
   // Whether a call may go through the memory of all ranks, as far as its arguments tell; likewise. The same on all ranks.
   bool may_go_by_shared_memory(const Request& request) const noexcept;
   // Whether a call may try to lend ordinary memory, as far as is known before it begins. Not the same on all ranks.
-  bool may_lend_private(Collective kind) const noexcept { return lends_private_ && Lending::serves(kind); }
+  bool may_lend_private(const Call& call) const noexcept {
+    if (!lends_private_ || !Lending::serves(call.kind)) return false;
+    // Among several ranks a root does not see how long it takes all of them.
+    return call.kind != Collective::broadcast ||
+           (size_ == 2 && int(call.root) == rank_ && call.count * element_bytes(call) >= lent_call_bytes_min);
+  }
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
@@ -384,9 +389,10 @@ class Communicator {
   bool all_copy_at_a_stretch_ = false;  // all ranks: copies_at_a_stretch()
   bool lends_private_ = false;  // every peer can read this rank's ordinary memory; not the same on all
   const LentRegion private_memory_{LentRegion::private_number, nullptr, ~size_t{0}};
-  Lending lending_{rank_ == 0};
+  Lending lending_{rank_ == 0}, lending_of_root_{true};
   struct Watched {
     const Operation* operation = nullptr;  // null: none is
+    Lending* lending = nullptr;
     Lending::Way way;
     TimeNs since = 0;
   };

@@ -21,17 +21,18 @@ namespace tutti {
 //
 // Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
 // rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.
-// It needs no word of it.
+// It needs no word of it. Of a broadcast between two ranks the root alone lends, so each rank leads in those of which it is the root.
 class Lending {
  public:
-  // Of these kinds, whose ranks all wait for each other in any way: who lends must wait until all has been read. And nothing
-  // is added, since an operand would be copied as well, to where it can be read.
+  // Of these kinds. Who lends must wait until all has been read: ranks of most of them wait for each other in any way, and the root of
+  // a broadcast is timed with its waiting. And nothing is added, since an operand would be copied as well, to where it can be read.
   static constexpr std::array kinds = {Collective::all_gather, Collective::all_to_all, Collective::all_gather_v,
-                                       Collective::all_to_all_v};
+                                       Collective::all_to_all_v, Collective::broadcast};
   static constexpr bool serves(Collective kind) noexcept { return index_of(kind) < kinds.size(); }
 
-  // leads: this is of rank 0.
+  // leads: this is of rank 0, or of what a rank is the root of.
   explicit Lending(bool leads) noexcept : leads_(leads) {}
+  bool leads() const noexcept { return leads_; }
 
   // How the next call of a kind that is served goes. watched: once it has ended, took() or follow() is to be told of it.
   struct Way {
@@ -52,7 +53,7 @@ class Lending {
     way.watched = !leads_;
     return way;
   }
-  // Of rank 0.
+  // Of who leads.
   void took(const Way& way, TimeNs ns) noexcept {
     double& least = entry_of(way).least_byte_ns[way.lends];
     least = std::min(least, double(ns) / double(way.bytes));

@@ -252,8 +252,10 @@ class Engine::Run {
     const bool is_cold = could_stream() && fold.n_to == 0 && streams(write_at(fold.dst), bytes);
     const Store how = is_cold && !copies_to_caches() ? Store::streaming : Store::cached;
     const bool is_viewed = is_cold || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
-    if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view())
+    if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view()) {
+      if (bytes >= lent_bytes_min && fold.early > 1) say_what_follows(from, fold, bytes);
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
+    }
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);
     if (arrived != Status::done) return arrived;
@@ -263,6 +265,19 @@ class Engine::Run {
     }
     copy_bytes(write_at(fold.dst), message, bytes, how);
     return from.release();
+  }
+
+  // Of this tile: what the same rank sends next, to where the memory of this step's message goes on.
+  [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
+    if (v_form || multiplied || work_.vectors > 1) return;
+    const std::byte* const data = write_at(fold.dst);
+    size_t all = bytes;
+    for (size_t step = channel_.step + 1; step < plan_.steps.size(); ++step) {
+      const Fold& next = plan_.steps[step];
+      if (next.early == 0 || next.n_to > 0 || &sender(next, 0) != &from || write_at(next.dst) != data + all) break;
+      all += step_elements(next) * work_.element_bytes;
+    }
+    if (all > bytes) from.may_read_on(data, all);
   }
 
   // Whether another tile follows this step.

@@ -169,6 +169,11 @@ class Endpoint {
   // Receives bytes [bytes_done, bytes) of the next message and advances bytes_done.
   virtual Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept = 0;
 
+  // Before the next message is received to `data`: the bytes from there on, as many as `bytes`, are filled by it and by messages
+  // of the same call that follow it from this peer, one after the other, and nobody looks at them before. So what has come of
+  // these may be brought with it, where that is shorter. Holds until recv() to another place.
+  virtual void may_read_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
+
   // Says that recv() will be asked for these messages, to places in `region`. True: the transport may let the peer write
   // them there from now on, until each has been received or revoke() was called; then view() may not be asked for them.
   // Asking again before the first of them has been received changes nothing.

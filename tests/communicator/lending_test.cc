@@ -84,7 +84,7 @@ TEST(Lending, KnowsEachKindByItself) {
   calls(lending, first_trial, 1000, 500, ~size_t{0});
   EXPECT_EQ(calls(lending, 4, 1000, 500, ~size_t{0}), 4) << "of any size";
   EXPECT_FALSE(Lending::serves(Collective::all_reduce));
-  EXPECT_FALSE(Lending::serves(Collective::broadcast));
+  EXPECT_TRUE(Lending::serves(Collective::broadcast));
 }
 
 TEST(Lending, OfANewSizeIsAsOfItsNearest) {

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -58,6 +59,19 @@ void all_gather(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) 
   }
 }
 
+void broadcast(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  std::vector<int32_t> in(count), out(count), expected(count);
+  for (int root = 0; root < n; ++root)
+    for (int turn = 0; turn < calls; ++turn) {
+      int32_t* const from = in_place ? out.data() : in.data();
+      for (size_t i = 0; i < count; ++i) from[i] = value(rank, root, i, turn);
+      ASSERT_EQ(tuttiBroadcast(from, out.data(), count, tuttiInt32, root, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+      for (size_t i = 0; i < count; ++i) expected[i] = value(root, root, i, turn);
+      ASSERT_TRUE(out == expected) << fmt::format("turn {} rank {} of {} root {} count {}{}", turn, rank, n, root, count,
+                                                  in_place ? " in place" : "");
+    }
+}
+
 // Blocks of unequal sizes that begin anywhere.
 void all_to_all_v(int n, int rank, size_t count, tuttiComm_t comm) {
   const auto size = [&](int from, int to) { return count + size_t(from * 3 + to * 5); };
@@ -90,6 +104,7 @@ void check_all(int n, int rank, tuttiComm_t comm) {
     for (const bool in_place : {false, true}) {
       all_to_all(n, rank, count, in_place, comm);
       all_gather(n, rank, count, in_place, comm);
+      broadcast(n, rank, 2 * count, in_place, comm);
     }
   all_to_all_v(n, rank, 100'003, comm);
 }
@@ -113,6 +128,12 @@ TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
       all_gather(3, rank, 100'003, false, comm);
       all_to_all(3, rank, 100'003, false, comm);
     });
+  }
+  for (const char* const algorithm : {"direct", "chain", "double_tree"}) {
+    RanksOptions options;
+    options.channels = 2;
+    options.algorithm = algorithm;
+    test::run_threads(2, options, [](int rank, tuttiComm_t comm) { broadcast(2, rank, 300'007, false, comm); });
   }
 }
 
@@ -144,16 +165,23 @@ TEST(PrivateMemory, IsNotReadWhereTheKernelForbidsIt) {
   test::run_processes(2, options, [](int rank, tuttiComm_t comm) { check_all(2, rank, comm); });
 }
 
+tuttiResult_t all_to_all_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  return tuttiAlltoAll(in.data(), out.data(), in.size() / 2, tuttiInt8, comm, nullptr);
+}
+tuttiResult_t broadcast_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  return tuttiBroadcast(in.data(), out.data(), in.size(), tuttiInt8, 0, comm, nullptr);
+}
+
 // Rank 1 is killed if it reads any.
-bool is_read(size_t bytes) {
+bool is_read(size_t bytes, decltype(&all_to_all_of) call = all_to_all_of) {
   RanksOptions options;
   options.timeout_ms = 60'000;
-  test::Processes processes(2, options, [bytes](int rank, tuttiComm_t comm) {
+  test::Processes processes(2, options, [=](int rank, tuttiComm_t comm) {
     if (rank == 1) forbid_reading_of_processes(SECCOMP_RET_KILL_PROCESS);
     const std::vector<std::byte> in(bytes);
     std::vector<std::byte> out(bytes);
     for (int turn = 0; turn < calls; ++turn)
-      if (tuttiAlltoAll(in.data(), out.data(), bytes / 2, tuttiInt8, comm, nullptr) != tuttiSuccess) return;
+      if (call(in, out, comm) != tuttiSuccess) return;
   });
   EXPECT_EQ(processes.wait(0), 0);
   const int status = processes.wait(1);
@@ -166,6 +194,12 @@ TEST(PrivateMemory, IsNotReadWhereNoCacheHoldsTheCall) {
   if (last_cache == 0) GTEST_SKIP() << "this machine's caches are not known";
   if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
   EXPECT_FALSE(is_read(last_cache / 4));  // of each input and output, which together fill the cache
+}
+
+TEST(PrivateMemory, IsReadWhereARootTriesIt) {
+  if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
+  EXPECT_TRUE(is_read(size_t{256} << 10, broadcast_of));
+  EXPECT_FALSE(is_read(size_t{32} << 10, broadcast_of));
 }
 
 // Groups.

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -15,6 +17,7 @@
 
 #include "transport/fake_bootstrap.h"
 #include "transport/shm/shm.h"
+#include "transport/traffic.h"
 
 namespace tutti {
 namespace {
@@ -124,6 +127,55 @@ TEST_F(ShmPeeks, FindRevokedMemoryGone) {
   std::vector<std::byte> received(message);
   EXPECT_EQ(reader.recv(received.data(), message, 1, done), Status::failed);
   EXPECT_EQ(reader.fault().kind, FaultKind::closed) << reader.fault().error_number;
+}
+
+// Messages of one call that lie one behind the other, some at other places or of another call, and a receiver that has said how
+// much memory they fill, or not.
+TEST_F(ShmPeeks, ReadOnWhereMessagesFollowEachOther) {
+  constexpr size_t message = 32 * 1024, n = 4;
+  const auto bootstraps = fake_bootstraps(2);
+  const auto ranks = on_each_rank(bootstraps, [&](int rank) { return make_shm(*bootstraps[size_t(rank)], {}); });
+  Endpoint &lender = *ranks[0]->endpoint(1, 0), &reader = *ranks[1]->endpoint(0, 0);
+  const LentRegion all{LentRegion::private_number, nullptr, ~size_t{0}};
+  std::vector<std::byte> memory(2 * n * message);
+  fill(memory.data(), memory.size(), 5);
+  struct Case {
+    size_t said;                     // messages that the receiver says memory for; 0: nothing
+    std::array<size_t, n> at;        // where each lies, in messages
+    std::array<uint64_t, n> calls;
+    std::array<size_t, n> to;        // where it is received, in messages
+    size_t read;                     // how many are there once the first one is received
+  };
+  const std::array<size_t, n> row{0, 1, 2, 3};
+  const std::array<uint64_t, n> one{1, 1, 1, 1};
+  const std::vector<Case> cases = {{4, row, one, row, 4},          {3, row, one, row, 3},
+                                   {1, row, one, row, 1},          {0, row, one, row, 1},
+                                   {4, {0, 2, 3, 4}, one, row, 1}, {4, {0, 1, 5, 6}, one, row, 2},
+                                   {4, row, {1, 1, 2, 2}, row, 2}, {4, row, one, {0, 1, 3, 2}, 4}};
+  for (size_t which = 0; which < cases.size(); ++which) {
+    const Case& the = cases[which];
+    std::vector<std::byte> received(n * message);
+    for (size_t k = 0; k < n; ++k) {
+      size_t done = 0;
+      ASSERT_EQ(lender.lend(all, memory.data() + the.at[k] * message, message, the.calls[k], done), Status::done);
+    }
+    if (the.said > 0) reader.may_read_on(received.data(), the.said * message);
+    for (size_t k = 0; k < n; ++k) {
+      size_t done = 0;
+      EXPECT_EQ(lender.flush(), Status::again) << which << ": message " << k << " is the lender's until it is received";
+      ASSERT_EQ(reader.recv(received.data() + the.to[k] * message, message, the.calls[k], done), Status::done);
+      if (k > 0) continue;
+      const size_t there = the.read * message;
+      EXPECT_TRUE(std::equal(received.begin(), received.begin() + long(there), memory.begin())) << which;
+      const auto untouched = [](std::byte b) { return b == std::byte{0}; };
+      EXPECT_TRUE(std::all_of(received.begin() + long(there), received.end(), untouched)) << which;
+    }
+    EXPECT_EQ(lender.flush(), Status::done);
+    for (size_t k = 0; k < n; ++k) {
+      const std::byte* const sent = memory.data() + the.at[k] * message;
+      EXPECT_TRUE(std::equal(sent, sent + message, received.begin() + long(the.to[k] * message))) << which << " " << k;
+    }
+  }
 }
 
 TEST_F(ShmPeeks, AreOfRanksThatLend) {

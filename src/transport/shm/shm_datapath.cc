@@ -472,14 +472,51 @@ bool ShmEndpoint::see_where_it_lies(const ShmLine& line) noexcept {
   return lent;
 }
 
+// Whether a message that has come was read with one before it, to where it belongs. What was read is worth nothing otherwise.
+bool ShmEndpoint::was_read_before(const std::byte* data, const std::byte* from, size_t bytes) noexcept {
+  if (data != read_before_.to || from != read_before_.from || bytes > read_before_.bytes) return false;
+  read_before_ = {data + bytes, from + bytes, read_before_.bytes - bytes};
+  return true;
+}
+
+// How much of what follows the message of that line, which goes to `data`, lies behind it in the peer's memory, and belongs behind it
+// here. One system call for all of it, which takes the kernel's longer ways once (measured on a Xeon, in caches: 256 KiB by
+// parts of 64 KiB 9.5 µs, at once 8.3). Who lends sends all lines that it can at once, so the next ones are waited for, if not for long.
+size_t ShmEndpoint::bytes_to_read_on(const ShmLine& line, const std::byte* data) const noexcept {
+  if (data != free_to_read_.data()) return 0;
+  constexpr int looks_max = 8;
+  LentPlace place;
+  std::memcpy(&place, line.payload, sizeof place);
+  const size_t bytes = line.bytes & ~shm_lent_bit;
+  size_t all = bytes;
+  for (uint32_t number = received_ + 2; all < free_to_read_.size(); ++number) {
+    const ShmLine& next = in_lines_[(number - 1) & mask_];
+    const Watch watch{&next.sequence, number};
+    for (int look = 1; look < looks_max && !watch.arrived(); ++look) cpu_relax();
+    if (!watch.arrived() || next.signature != line.signature || !lies_with_peer(next)) break;
+    LentPlace after;
+    std::memcpy(&after, next.payload, sizeof after);
+    const size_t more = next.bytes & ~shm_lent_bit;
+    if (after.address != place.address + all || more > free_to_read_.size() - all) break;
+    all += more;
+  }
+  return all - bytes;
+}
+
 Status ShmEndpoint::peek(const ShmLine& line, std::byte* data) noexcept {
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
-  const int error_number = peek_->read(data, place.address, line.bytes & ~shm_lent_bit);
-  if (error_number == 0) return Status::done;
+  const size_t bytes = line.bytes & ~shm_lent_bit;
+  if (was_read_before(data, place.address, bytes)) return Status::done;
+  const size_t more = bytes_to_read_on(line, data);
+  const int error_number = peek_->read(data, place.address, bytes + more);
+  if (error_number == 0) {
+    read_before_ = {data + bytes, place.address + bytes, more};
+    return Status::done;
+  }
   // The peer has ended, or revoked the message; pairs with the exchange in revoke.
   const bool is_gone = error_number == ESRCH || in_->starved.load(std::memory_order_acquire) == shm_revoked;
-  fault_ = {is_gone ? FaultKind::closed : FaultKind::system, is_gone ? 0 : error_number, 0, line.bytes & ~shm_lent_bit};
+  fault_ = {is_gone ? FaultKind::closed : FaultKind::system, is_gone ? 0 : error_number, 0, bytes};
   failed_ = true;
   return Status::failed;
 }

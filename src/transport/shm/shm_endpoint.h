@@ -137,6 +137,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   }
   bool learns_from_next() noexcept override { return (by_ring_ || !trade_.owns_any()) && writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  void may_read_on(const std::byte* data, size_t bytes) noexcept override { free_to_read_ = {data, bytes}; }
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
   PeerLends peer_lent() noexcept override { return std::exchange(peer_lent_, PeerLends::unknown); }
@@ -198,6 +199,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool lies_with_peer(const ShmLine& line) const noexcept;
   bool see_where_it_lies(const ShmLine& line) noexcept;
   Status peek(const ShmLine& line, std::byte* data) noexcept;
+  bool was_read_before(const std::byte* data, const std::byte* from, size_t bytes) noexcept;
+  size_t bytes_to_read_on(const ShmLine& line, const std::byte* data) const noexcept;
   bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   void take_credit(uint32_t consumed) noexcept;
@@ -258,6 +261,13 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   const ShmPeek* peek_;
   bool is_peeked_ = false;
   PeerLends peer_lent_ = PeerLends::unknown;
+  std::span<const std::byte> free_to_read_;  // as may_read_on() was told
+  struct ReadBefore {  // of messages to come, with one before them: to where, from where in the peer's memory, and how much
+    const std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    size_t bytes = 0;
+  };
+  ReadBefore read_before_;
   std::unique_ptr<std::byte[]> stage_memory_;
   std::byte* stage_ = nullptr;  // where a message that lies in the peer's own memory is viewed
   Fault fault_;
