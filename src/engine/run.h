@@ -253,9 +253,12 @@ class Engine::Run {
     const Store how = is_cold && !copies_to_caches() ? Store::streaming : Store::cached;
     const bool is_viewed = is_cold || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
     if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view()) {
-      if (bytes >= lent_bytes_min && fold.early > 1) say_what_follows(from, fold, bytes);
+      if (bytes >= lent_bytes_min && fold.early > 0) say_what_follows(from, fold, bytes);
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     }
+    // Where it will be copied to be viewed, that is seen only once it has come.
+    if (const Watch watch = from.watch(); watch.word != nullptr && !watch.arrived() && from.fault().kind == FaultKind::none)
+      return Status::again;
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);
     if (arrived != Status::done) return arrived;
@@ -267,11 +270,19 @@ class Engine::Run {
     return from.release();
   }
 
-  // Of this tile: what the same rank sends next, to where the memory of this step's message goes on.
+  // What lies behind a slice and is its part of the tiles that follow: where its parts of all tiles are one piece of memory.
+  size_t bytes_of_later_tiles(const Slice& slice) const noexcept {
+    if (v_form || slice.count != 1 || !(plan_.shape.blocks || plan_.shape.output == 1)) return 0;
+    const size_t until = (channel_.tile + 1) * channel_.tile_elements;
+    return until < channel_.share_count ? (channel_.share_count - until) * work_.element_bytes : 0;
+  }
+
+  // What the same rank sends next to where the memory of this step's message goes on: in later tiles, or in this one. What is
+  // passed on is better taken message by message.
   [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
-    if (v_form || multiplied || work_.vectors > 1) return;
+    if (v_form || multiplied || work_.vectors > 1 || fold.n_to > 0) return;
     const std::byte* const data = write_at(fold.dst);
-    size_t all = bytes;
+    size_t all = bytes + bytes_of_later_tiles(fold.dst);
     for (size_t step = channel_.step + 1; step < plan_.steps.size(); ++step) {
       const Fold& next = plan_.steps[step];
       if (next.early == 0 || next.n_to > 0 || &sender(next, 0) != &from || write_at(next.dst) != data + all) break;
@@ -578,13 +589,21 @@ class Engine::Run {
       commit_all(fold, bytes);
       return Status::done;
     }
+    const size_t later = lends && region->is_private() && may_lend_on(fold) ? bytes_of_later_tiles(fold.source()) : 0;
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
+      if (later > 0) receiver.may_lend_on(data, bytes + later);
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
                                   : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;
     }
     return Status::done;
+  }
+
+  // Whether what it sends lies there when the call begins, of all tiles, and is not copied here as well: both had better read the
+  // same tile at a time. (all_gather of 4 to 16 MiB, out of place, 1.01 to 1.06 of the time by reading on.)
+  bool may_lend_on(const Fold& fold) const noexcept {
+    return fold.n_from == 0 && fold.dst.count == 0 && channel_.step < plan_.first_receiving_step();
   }
 
   const LentRegion* lends_from(const Fold& fold) const noexcept {

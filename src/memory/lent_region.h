@@ -35,6 +35,7 @@ struct LentPlace {
   uint64_t region = 0;                 // its number
   uint64_t offset = 0;
   const std::byte* address = nullptr;  // in the owner's process
+  uint64_t more = 0;                   // bytes behind it that will be lent by later messages, and may be read already
 };
 
 }  // namespace tutti

@@ -126,6 +126,10 @@ class Endpoint {
     return send(data, bytes, signature, bytes_done);
   }
 
+  // Before memory at `data` is lent: the bytes from there on, as many as `bytes`, are lent by it and by later messages of the same call,
+  // one after the other, and keep their content as the first ones do. So the peer may take all of them at once.
+  virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
+
   // Whether the region may be a private one (LentRegion::is_private). Else it must not be.
   virtual bool lends_private() const noexcept { return false; }
 
@@ -171,7 +175,7 @@ class Endpoint {
 
   // Before the next message is received to `data`: the bytes from there on, as many as `bytes`, are filled by it and by messages
   // of the same call that follow it from this peer, one after the other, and nobody looks at them before. So what has come of
-  // these may be brought with it, where that is shorter. Holds until recv() to another place.
+  // these may be brought with it, where that is shorter. Holds for that message.
   virtual void may_read_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
 
   // Says that recv() will be asked for these messages, to places in `region`. True: the transport may let the peer write

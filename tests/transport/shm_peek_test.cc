@@ -141,6 +141,7 @@ TEST_F(ShmPeeks, ReadOnWhereMessagesFollowEachOther) {
   fill(memory.data(), memory.size(), 5);
   struct Case {
     size_t said;                     // messages that the receiver says memory for; 0: nothing
+    size_t told = 0;                 // that the sender says are there with the first one; 0: nothing
     std::array<size_t, n> at;        // where each lies, in messages
     std::array<uint64_t, n> calls;
     std::array<size_t, n> to;        // where it is received, in messages
@@ -148,21 +149,39 @@ TEST_F(ShmPeeks, ReadOnWhereMessagesFollowEachOther) {
   };
   const std::array<size_t, n> row{0, 1, 2, 3};
   const std::array<uint64_t, n> one{1, 1, 1, 1};
-  const std::vector<Case> cases = {{4, row, one, row, 4},          {3, row, one, row, 3},
-                                   {1, row, one, row, 1},          {0, row, one, row, 1},
-                                   {4, {0, 2, 3, 4}, one, row, 1}, {4, {0, 1, 5, 6}, one, row, 2},
-                                   {4, row, {1, 1, 2, 2}, row, 2}, {4, row, one, {0, 1, 3, 2}, 4}};
+  const std::vector<Case> cases = {
+      {4, 0, row, one, row, 4},          {3, 0, row, one, row, 3},          {1, 0, row, one, row, 1},
+      {0, 0, row, one, row, 1},          {4, 0, {0, 2, 3, 4}, one, row, 1}, {4, 0, {0, 1, 5, 6}, one, row, 2},
+      {4, 0, row, {1, 1, 2, 2}, row, 2}, {4, 0, row, one, {0, 1, 3, 2}, 4}, {4, 4, row, one, row, 4},
+      {3, 4, row, one, row, 3},          {4, 3, row, one, row, 3},          {0, 4, row, one, row, 1}};
+  // Once as they come, each when the one before it has been received, and once viewed instead of received, the third one.
+  for (const bool one_by_one : {false, true})
+    for (const bool is_third_viewed : {false, true})
   for (size_t which = 0; which < cases.size(); ++which) {
     const Case& the = cases[which];
+    if (one_by_one && the.told == 0) continue;
     std::vector<std::byte> received(n * message);
-    for (size_t k = 0; k < n; ++k) {
+    const auto lend = [&](size_t k) {
       size_t done = 0;
-      ASSERT_EQ(lender.lend(all, memory.data() + the.at[k] * message, message, the.calls[k], done), Status::done);
-    }
+      const std::byte* const at = memory.data() + the.at[k] * message;
+      if (k == 0 && the.told > 0) lender.may_lend_on(at, the.told * message);
+      ASSERT_EQ(lender.lend(all, at, message, the.calls[k], done), Status::done);
+    };
+    for (size_t k = 0; k < (one_by_one ? 1 : n); ++k) lend(k);
     if (the.said > 0) reader.may_read_on(received.data(), the.said * message);
     for (size_t k = 0; k < n; ++k) {
       size_t done = 0;
-      EXPECT_EQ(lender.flush(), Status::again) << which << ": message " << k << " is the lender's until it is received";
+      if (one_by_one && k > 0) lend(k);
+      EXPECT_EQ(lender.flush(), Status::again) << which << ": message " << k << " is lent until it is received";
+      if (is_third_viewed && k == 2) {
+        const std::byte *place = nullptr, *again = nullptr;
+        ASSERT_EQ(reader.view(message, the.calls[k], place), Status::done);
+        ASSERT_EQ(reader.view(message, the.calls[k], again), Status::done);
+        EXPECT_EQ(place, again);
+        std::memmove(received.data() + the.to[k] * message, place, message);
+        ASSERT_EQ(reader.release(), Status::done);
+        continue;
+      }
       ASSERT_EQ(reader.recv(received.data() + the.to[k] * message, message, the.calls[k], done), Status::done);
       if (k > 0) continue;
       const size_t there = the.read * message;

@@ -144,7 +144,7 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
   layout += fmt::format(", lent place {}, part {}, bits {:x} {:x} {:x}", sizeof(LentPlace), sizeof(ShmPart), shm_lent_bit,
                         shm_outbox_bit, shm_part);
   layout += fmt::format(", bulk from {} in a page", shm_bulk_page_offset);
-  EXPECT_EQ(layout, "protocol 15: line 128, payload at 24, inline 104, FIFO 384, lent place 24, part 24, "
+  EXPECT_EQ(layout, "protocol 16: line 128, payload at 24, inline 104, FIFO 384, lent place 32, part 24, "
                     "bits 80000000 40000000 3fffffff, bulk from 2048 in a page");
 }
 

@@ -166,7 +166,9 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
   ShmLine& line = out_line();
-  const LentPlace place{region.number, uint64_t(data - region.begin), data};
+  const std::span<const std::byte> free = std::exchange(free_to_lend_, {});
+  const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
+  const LentPlace place{region.number, uint64_t(data - region.begin), data, all - bytes};
   std::memcpy(line.payload, &place, sizeof place);
   lent_until_ = sent_ + 1;
   lent_ = true;
@@ -315,8 +317,9 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 // Apart, as all that is noinline here, so that a small message needs no stack frame.
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {
+  const std::span<const std::byte> free = std::exchange(free_to_read_, {});
   if (see_where_it_lies(line)) {
-    if (peek(line, data) != Status::done) return Status::failed;
+    if (peek(line, data, free.data() == data ? free.size() : bytes) != Status::done) return Status::failed;
   } else {
     reads_.read(data + bytes_done, in_bulk(line) + bytes_done, bytes - bytes_done);  // some, where it came in parts
   }
@@ -338,9 +341,13 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 [[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {
   data = in_bulk(line);
   if (!see_where_it_lies(line)) return Status::done;
-  if (borrowed_ == stage_) return Status::done;
-  if (peek(line, stage_) != Status::done) return Status::failed;
-  data = borrowed_ = stage_;
+  if (borrowed_ != nullptr) return Status::done;
+  borrowed_ = take_read_before(line);
+  if (borrowed_ == nullptr) {
+    if (peek(line, stage_, 0) != Status::done) return Status::failed;
+    borrowed_ = stage_;
+  }
+  data = borrowed_;
   return Status::done;
 }
 
@@ -472,24 +479,30 @@ bool ShmEndpoint::see_where_it_lies(const ShmLine& line) noexcept {
   return lent;
 }
 
-// Whether a message that has come was read with one before it, to where it belongs. What was read is worth nothing otherwise.
-bool ShmEndpoint::was_read_before(const std::byte* data, const std::byte* from, size_t bytes) noexcept {
-  if (data != read_before_.to || from != read_before_.from || bytes > read_before_.bytes) return false;
-  read_before_ = {data + bytes, from + bytes, read_before_.bytes - bytes};
-  return true;
+// Where the message of that line, which has come and is received now, lies since it was read with one before it. Null: it was not.
+const std::byte* ShmEndpoint::take_read_before(const ShmLine& line) noexcept {
+  LentPlace place;
+  std::memcpy(&place, line.payload, sizeof place);
+  const size_t bytes = line.bytes & ~shm_lent_bit;
+  if (place.address != read_before_.from || bytes > read_before_.bytes) return nullptr;
+  const std::byte* const at = read_before_.to;
+  read_before_ = {at + bytes, place.address + bytes, read_before_.bytes - bytes};
+  return at;
 }
 
-// How much of what follows the message of that line, which goes to `data`, lies behind it in the peer's memory, and belongs behind it
-// here. One system call for all of it, which takes the kernel's longer ways once (measured on a Xeon, in caches: 256 KiB by
-// parts of 64 KiB 9.5 µs, at once 8.3). Who lends sends all lines that it can at once, so the next ones are waited for, if not for long.
-size_t ShmEndpoint::bytes_to_read_on(const ShmLine& line, const std::byte* data) const noexcept {
-  if (data != free_to_read_.data()) return 0;
+// How much of what follows the message of that line lies behind it in the peer's memory, and belongs behind it in the memory that it
+// goes to, which is free for so much: as the line says, or the lines behind it. One system call for all of it, which takes the kernel's longer ways once (measured on
+// a Xeon, in caches: 256 KiB by parts of 64 KiB 9.5 µs, at once 8.3; 4 MiB by parts of 256 KiB 397, at once 365). Who lends sends all lines
+// that it can at once, so the next ones are waited for, if not for long.
+size_t ShmEndpoint::bytes_to_read_on(const ShmLine& line, size_t free_bytes) const noexcept {
   constexpr int looks_max = 8;
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
   const size_t bytes = line.bytes & ~shm_lent_bit;
+  if (free_bytes <= bytes) return 0;
+  if (place.more > 0) return std::min<size_t>(place.more, free_bytes - bytes);
   size_t all = bytes;
-  for (uint32_t number = received_ + 2; all < free_to_read_.size(); ++number) {
+  for (uint32_t number = received_ + 2; all < free_bytes; ++number) {
     const ShmLine& next = in_lines_[(number - 1) & mask_];
     const Watch watch{&next.sequence, number};
     for (int look = 1; look < looks_max && !watch.arrived(); ++look) cpu_relax();
@@ -497,18 +510,19 @@ size_t ShmEndpoint::bytes_to_read_on(const ShmLine& line, const std::byte* data)
     LentPlace after;
     std::memcpy(&after, next.payload, sizeof after);
     const size_t more = next.bytes & ~shm_lent_bit;
-    if (after.address != place.address + all || more > free_to_read_.size() - all) break;
+    if (after.address != place.address + all || more > free_bytes - all) break;
     all += more;
   }
   return all - bytes;
 }
 
-Status ShmEndpoint::peek(const ShmLine& line, std::byte* data) noexcept {
+// To where there is room for so much, if for no more than the message.
+Status ShmEndpoint::peek(const ShmLine& line, std::byte* data, size_t free_bytes) noexcept {
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
   const size_t bytes = line.bytes & ~shm_lent_bit;
-  if (was_read_before(data, place.address, bytes)) return Status::done;
-  const size_t more = bytes_to_read_on(line, data);
+  if (take_read_before(line) == data) return Status::done;
+  const size_t more = bytes_to_read_on(line, free_bytes);
   const int error_number = peek_->read(data, place.address, bytes + more);
   if (error_number == 0) {
     read_before_ = {data + bytes, place.address + bytes, more};

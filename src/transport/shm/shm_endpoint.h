@@ -124,6 +124,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
               size_t& bytes_done) noexcept override;
+  void may_lend_on(const std::byte* data, size_t bytes) noexcept override { free_to_lend_ = {data, bytes}; }
   bool lends_private() const noexcept override { return is_peeked_; }
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
@@ -198,9 +199,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
   bool lies_with_peer(const ShmLine& line) const noexcept;
   bool see_where_it_lies(const ShmLine& line) noexcept;
-  Status peek(const ShmLine& line, std::byte* data) noexcept;
-  bool was_read_before(const std::byte* data, const std::byte* from, size_t bytes) noexcept;
-  size_t bytes_to_read_on(const ShmLine& line, const std::byte* data) const noexcept;
+  Status peek(const ShmLine& line, std::byte* data, size_t free_bytes) noexcept;
+  const std::byte* take_read_before(const ShmLine& line) noexcept;
+  size_t bytes_to_read_on(const ShmLine& line, size_t free_bytes) const noexcept;
   bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
   Status send_at_length(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   void take_credit(uint32_t consumed) noexcept;
@@ -261,7 +262,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   const ShmPeek* peek_;
   bool is_peeked_ = false;
   PeerLends peer_lent_ = PeerLends::unknown;
-  std::span<const std::byte> free_to_read_;  // as may_read_on() was told
+  std::span<const std::byte> free_to_lend_, free_to_read_;  // of the next message, as may_lend_on() and may_read_on() were told
   struct ReadBefore {  // of messages to come, with one before them: to where, from where in the peer's memory, and how much
     const std::byte* to = nullptr;
     const std::byte* from = nullptr;
