@@ -250,7 +250,7 @@ void Communicator::find_regions(Work& work) noexcept {
 void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
   if (work.input_region != nullptr && work.output_region != nullptr) return;
   if (work.bytes() >= work.plan->uncached_bytes_min) return;
-  Lending& lending = kind == Collective::broadcast ? lending_of_root_ : lending_;
+  Lending& lending = kind == Collective::broadcast ? *lending_of_root_ : *lending_;
   const Lending::Way way = lending.next(kind, work.bytes(), work.input == work.output);
   if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
   if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;

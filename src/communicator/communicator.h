@@ -203,9 +203,10 @@ class Communicator {
   // Whether a call may try to lend ordinary memory, as far as is known before it begins. Not the same on all ranks.
   bool may_lend_private(const Call& call) const noexcept {
     if (!lends_private_ || !Lending::serves(call.kind)) return false;
+    const bool is_large = call.count * element_bytes(call) >= lent_call_bytes_min;  // or its blocks are
+    if (crowded_) return Lending::serves_crowded(call.kind) && is_large;
     // Among several ranks a root does not see how long it takes all of them.
-    return call.kind != Collective::broadcast ||
-           (size_ == 2 && int(call.root) == rank_ && call.count * element_bytes(call) >= lent_call_bytes_min);
+    return call.kind != Collective::broadcast || (size_ == 2 && int(call.root) == rank_ && is_large);
   }
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
@@ -389,7 +390,7 @@ class Communicator {
   bool all_copy_at_a_stretch_ = false;  // all ranks: copies_at_a_stretch()
   bool lends_private_ = false;  // every peer can read this rank's ordinary memory; not the same on all
   const LentRegion private_memory_{LentRegion::private_number, nullptr, ~size_t{0}};
-  Lending lending_{rank_ == 0}, lending_of_root_{true};
+  std::unique_ptr<Lending> lending_, lending_of_root_;  // where it is so
   struct Watched {
     const Operation* operation = nullptr;  // null: none is
     Lending* lending = nullptr;

@@ -320,11 +320,12 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   options_.ranks_per_core = contention_at(rank_, by_machine);
   crowded_ = contention_of(by_machine) > 1;
-  // On shared cores nothing is gained: a copy by a rank that has the core would else be waited for.
-  lends_private_ = one_host && size_ > 1 && !crowded_ &&
+  lends_private_ = one_host && size_ > 1 &&
                    std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
                      return peer == nullptr || peer->lends_private();
                    });
+  lending_ = std::make_unique<Lending>(rank_ == 0, crowded_);
+  lending_of_root_ = std::make_unique<Lending>(true);
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);

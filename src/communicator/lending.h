@@ -17,7 +17,8 @@ namespace tutti {
 // faster depends on the machine, the size, the ranks on a core, where the data lie (in whose caches, in pages of which size),
 // and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size a block of
 // calls as ever and a block of the other way, of each the shortest one, which is a call that no late rank has held up. Once in a
-// while all that again.
+// while all that again. Where ranks share cores, a rank's shortest call is one in which the others had done its work before, and
+// says nothing: there blocks are longer, and all of their calls count.
 //
 // Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
 // rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.
@@ -30,8 +31,13 @@ class Lending {
                                        Collective::all_to_all_v, Collective::broadcast};
   static constexpr bool serves(Collective kind) noexcept { return index_of(kind) < kinds.size(); }
 
-  // leads: this is of rank 0, or of what a rank is the root of.
-  explicit Lending(bool leads) noexcept : leads_(leads) {}
+  // Of those also where ranks share cores. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5
+  // times as long lent, all_to_all from 256 KiB on 0.76 to 1.03.)
+  static constexpr bool serves_crowded(Collective kind) noexcept { return kind == Collective::all_to_all; }
+
+  // leads: this is of rank 0, or of what a rank is the root of. crowded: ranks share cores, of all alike.
+  explicit Lending(bool leads, bool crowded = false) noexcept
+      : leads_(leads), crowded_(crowded), block_(crowded ? crowded_block : lone_block) {}
   bool leads() const noexcept { return leads_; }
 
   // How the next call of a kind that is served goes. watched: once it has ended, took() or follow() is to be told of it.
@@ -55,8 +61,11 @@ class Lending {
   }
   // Of who leads.
   void took(const Way& way, TimeNs ns) noexcept {
-    double& least = entry_of(way).least_byte_ns[way.lends];
-    least = std::min(least, double(ns) / double(way.bytes));
+    Seen& seen = entry_of(way).seen[way.lends];
+    const double byte_ns = double(ns) / double(way.bytes);
+    seen.least = std::min(seen.least, byte_ns);
+    seen.sum += byte_ns;
+    ++seen.calls;
   }
   // Of others: whether rank 0 lent in that call, as far as was seen.
   void follow(const Way& way, bool lends) noexcept { entry_of(way).lends = lends; }
@@ -64,7 +73,11 @@ class Lending {
   static constexpr uint32_t first_calls = 4;  // which touch buffers and places for the first time
   // The first calls of a block find the caches as the other way has left them. (Measured, 16 MiB: up to three, which take up to
   // 1.7 times as long.)
-  static constexpr uint32_t settling_calls = 3, block_calls = 6, trial_calls = 2 * block_calls;
+  struct Block {
+    uint32_t settling, calls;
+    constexpr uint32_t trial() const noexcept { return 2 * calls; }
+  };
+  static constexpr Block lone_block{3, 6}, crowded_block{4, 16};
   // From one trial to the next, which is twice as far as the one before.
   static constexpr uint32_t pause_min = 128, pause_max = 4096;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later.
@@ -72,24 +85,29 @@ class Lending {
 
  private:
   static constexpr double never_ns = std::numeric_limits<double>::infinity();
+  struct Seen {  // in ns a byte
+    double least = never_ns, sum = 0;
+    uint32_t calls = 0;
+  };
   struct Entry {
     uint32_t calls = 0, pause = first_calls;  // since the last trial, and until the next one
     bool lends = false, tried = false;
-    std::array<double, 2> least_byte_ns{never_ns, never_ns};  // copied, lent
+    std::array<Seen, 2> seen{};  // copied, lent
   };
+  double told_by(const Seen& seen) const noexcept { return crowded_ && seen.calls > 0 ? seen.sum / seen.calls : seen.least; }
 
   // The call of that number in a trial.
   Way in_trial(Way way, uint32_t call) noexcept {
     Entry& entry = entry_of(way);
-    if (call == 0) entry.least_byte_ns = {never_ns, never_ns};
-    way.lends = call < block_calls ? entry.lends : !entry.lends;
-    way.watched = leads_ && call % block_calls >= settling_calls;
+    if (call == 0) entry.seen = {};
+    way.lends = call < block_.calls ? entry.lends : !entry.lends;
+    way.watched = leads_ && call % block_.calls >= block_.settling;
     return way;
   }
-  static bool is_at_end(const Entry& entry) noexcept { return entry.calls == entry.pause + trial_calls; }
+  bool is_at_end(const Entry& entry) const noexcept { return entry.calls == entry.pause + block_.trial(); }
   // What was right stays where the other way is better by no more than turns differ.
   void end_trial(Entry& entry) const noexcept {
-    const double other = entry.least_byte_ns[!entry.lends], same = entry.least_byte_ns[entry.lends];
+    const double other = told_by(entry.seen[!entry.lends]), same = told_by(entry.seen[entry.lends]);
     if (leads_ && same != never_ns && other < same * gain_factor) entry.lends = !entry.lends;
     entry.tried = true;
     entry.calls = 0;
@@ -126,7 +144,8 @@ class Lending {
   std::array<Entry, size_classes>& entries_of(const Way& way) noexcept { return entries_[2 * index_of(way.kind) + way.in_place]; }
   Entry& entry_of(const Way& way) noexcept { return entries_of(way)[class_of(way.bytes)]; }
 
-  const bool leads_;
+  const bool leads_, crowded_;
+  const Block block_;
   std::array<std::array<Entry, size_classes>, 2 * kinds.size()> entries_{};
 };
 

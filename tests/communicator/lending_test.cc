@@ -21,10 +21,10 @@ int calls(Lending& lending, int n, TimeNs copied, TimeNs lent, size_t size = byt
   return lends;
 }
 
-constexpr int block = Lending::block_calls;
-constexpr int first_trial = Lending::first_calls + Lending::trial_calls;
+constexpr int block = int(Lending::lone_block.calls);
+constexpr int first_trial = Lending::first_calls + Lending::lone_block.trial();
 constexpr int pause_min = Lending::pause_min, pause_max = Lending::pause_max;
-constexpr int round = pause_max + Lending::trial_calls;  // once trials have become rare
+constexpr int round = pause_max + Lending::lone_block.trial();  // once trials have become rare
 
 TEST(Lending, IsTriedAndThenDoneWhereItIsFaster) {
   Lending lending(true);
@@ -49,6 +49,22 @@ TEST(Lending, ChangesWithWhatIsMeasured) {
     calls(lending, 2 * round, 500, 1000);
     EXPECT_EQ(calls(lending, round, 500, 1000), block);
   }
+}
+
+// Ranks on one core make a call when others have made theirs, one of them several in no time: rank 0 here each fourth one.
+TEST(Lending, CountsAllCallsWhereRanksShareCores) {
+  for (const bool crowded : {false, true}) {
+    Lending lending(true, crowded);
+    const uint32_t calls = Lending::first_calls + (crowded ? Lending::crowded_block : Lending::lone_block).trial();
+    for (uint32_t i = 0; i < calls; ++i) {
+      const Lending::Way way = lending.next(Collective::all_to_all, bytes, false);
+      const TimeNs copied = i % 4 == 0 ? 100 : 1300, lent = 700;  // a thousand, in the mean
+      if (way.watched) lending.took(way, way.lends ? lent : copied);
+    }
+    EXPECT_EQ(lending.next(Collective::all_to_all, bytes, false).lends, crowded);
+  }
+  EXPECT_TRUE(Lending::serves_crowded(Collective::all_to_all));
+  for (const Collective kind : Lending::kinds) EXPECT_TRUE(kind == Collective::all_to_all || !Lending::serves_crowded(kind));
 }
 
 TEST(Lending, StaysAsItIsWhereBothAreAlike) {
@@ -90,7 +106,7 @@ TEST(Lending, KnowsEachKindByItself) {
 TEST(Lending, OfANewSizeIsAsOfItsNearest) {
   Lending lending(true);
   const auto lends = [&](size_t size) { return calls(lending, 1, 1000, 500, size) == 1; };
-  const int later_trial = Lending::first_calls_as_neighbour + Lending::trial_calls;
+  const int later_trial = Lending::first_calls_as_neighbour + Lending::lone_block.trial();
   calls(lending, first_trial, 1000, 500, 1 << 20);
   calls(lending, later_trial, 500, 1000, 1 << 23);
   EXPECT_TRUE(lends(1 << 19));
@@ -99,7 +115,7 @@ TEST(Lending, OfANewSizeIsAsOfItsNearest) {
   EXPECT_FALSE(lends(1 << 22));
   EXPECT_FALSE(lends(1 << 24));
   // It is tried all the same, later.
-  const int as_nearest = Lending::first_calls_as_neighbour - 1, both = Lending::trial_calls;
+  const int as_nearest = Lending::first_calls_as_neighbour - 1, both = Lending::lone_block.trial();
   EXPECT_EQ(calls(lending, as_nearest, 500, 1000, 1 << 19), as_nearest);
   EXPECT_EQ(calls(lending, both, 500, 1000, 1 << 19), block);
   EXPECT_EQ(calls(lending, 100, 500, 1000, 1 << 19), 0);
