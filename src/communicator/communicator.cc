@@ -371,7 +371,7 @@ void Communicator::end_watching(const Operation& operation) noexcept {
   if (&operation != watched_.operation) return;
   watched_.operation = nullptr;
   Lending& lending = *watched_.lending;
-  if (lending.leads()) return lending.took(watched_.way, now_ns() - watched_.since);
+  if (lending.leads()) return lending.took(watched_.way, watched_.since, now_ns());
   const PeerLends before = lends_before();
   if (before != PeerLends::unknown) lending.follow(watched_.way, before == PeerLends::yes);
 }

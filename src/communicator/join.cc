@@ -324,7 +324,9 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
                    std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
                      return peer == nullptr || peer->lends_private();
                    });
-  lending_ = std::make_unique<Lending>(rank_ == 0, crowded_);
+  // Calls of ranks that share cores differ by more than the ways do, so what is right as a rule is where they begin: what was measured
+  // on processors whose copies are the C library's, and on others.
+  lending_ = std::make_unique<Lending>(rank_ == 0, crowded_, crowded_ && copies_as_library());
   lending_of_root_ = std::make_unique<Lending>(true);
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));

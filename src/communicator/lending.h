@@ -17,8 +17,8 @@ namespace tutti {
 // faster depends on the machine, the size, the ranks on a core, where the data lie (in whose caches, in pages of which size),
 // and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size a block of
 // calls as ever and a block of the other way, of each the shortest one, which is a call that no late rank has held up. Once in a
-// while all that again. Where ranks share cores, a rank's shortest call is one in which the others had done its work before, and
-// says nothing: there blocks are longer, and all of their calls count.
+// while all that again. Where ranks share cores, how long a call takes one of them says nothing, since
+// others run between: there blocks are longer, and it counts how long one takes with all that is between its calls.
 //
 // Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
 // rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.
@@ -35,9 +35,13 @@ class Lending {
   // times as long lent, all_to_all from 256 KiB on 0.76 to 1.03.)
   static constexpr bool serves_crowded(Collective kind) noexcept { return kind == Collective::all_to_all; }
 
-  // leads: this is of rank 0, or of what a rank is the root of. crowded: ranks share cores, of all alike.
-  explicit Lending(bool leads, bool crowded = false) noexcept
-      : leads_(leads), crowded_(crowded), block_(crowded ? crowded_block : lone_block) {}
+  // leads: this is of rank 0, or of what a rank is the root of. crowded: ranks share cores, of all alike. lends_first: what is not
+  // known to be slower is lent.
+  explicit Lending(bool leads, bool crowded = false, bool lends_first = false) noexcept
+      : leads_(leads), crowded_(crowded), block_(crowded ? crowded_block : lone_block) {
+    for (auto& sizes : entries_)
+      for (Entry& entry : sizes) entry.lends = lends_first;
+  }
   bool leads() const noexcept { return leads_; }
 
   // How the next call of a kind that is served goes. watched: once it has ended, took() or follow() is to be told of it.
@@ -59,13 +63,13 @@ class Lending {
     way.watched = !leads_;
     return way;
   }
-  // Of who leads.
-  void took(const Way& way, TimeNs ns) noexcept {
+  // Of who leads: when it began and ended.
+  void took(const Way& way, TimeNs since, TimeNs until) noexcept {
     Seen& seen = entry_of(way).seen[way.lends];
-    const double byte_ns = double(ns) / double(way.bytes);
-    seen.least = std::min(seen.least, byte_ns);
-    seen.sum += byte_ns;
-    ++seen.calls;
+    seen.least = std::min(seen.least, double(until - since) / double(way.bytes));
+    if (seen.first == 0) seen.first = until;
+    else seen.bytes += double(way.bytes);
+    seen.last = until;
   }
   // Of others: whether rank 0 lent in that call, as far as was seen.
   void follow(const Way& way, bool lends) noexcept { entry_of(way).lends = lends; }
@@ -85,16 +89,20 @@ class Lending {
 
  private:
   static constexpr double never_ns = std::numeric_limits<double>::infinity();
-  struct Seen {  // in ns a byte
-    double least = never_ns, sum = 0;
-    uint32_t calls = 0;
+  struct Seen {
+    double least = never_ns;      // in ns a byte
+    TimeNs first = 0, last = 0;   // ends of the first and of the last call
+    double bytes = 0;             // of all but the first
   };
   struct Entry {
     uint32_t calls = 0, pause = first_calls;  // since the last trial, and until the next one
     bool lends = false, tried = false;
     std::array<Seen, 2> seen{};  // copied, lent
   };
-  double told_by(const Seen& seen) const noexcept { return crowded_ && seen.calls > 0 ? seen.sum / seen.calls : seen.least; }
+  double told_by(const Seen& seen) const noexcept {
+    if (!crowded_) return seen.least;
+    return seen.bytes > 0 ? double(seen.last - seen.first) / seen.bytes : never_ns;
+  }
 
   // The call of that number in a trial.
   Way in_trial(Way way, uint32_t call) noexcept {
@@ -108,12 +116,12 @@ class Lending {
   // What was right stays where the other way is better by no more than turns differ.
   void end_trial(Entry& entry) const noexcept {
     const double other = told_by(entry.seen[!entry.lends]), same = told_by(entry.seen[entry.lends]);
-    if (leads_ && same != never_ns && other < same * gain_factor) entry.lends = !entry.lends;
+    if (leads_ && same != never_ns && other < same * (crowded_ ? crowded_gain_factor : gain_factor)) entry.lends = !entry.lends;
     entry.tried = true;
     entry.calls = 0;
     entry.pause = std::clamp(2 * entry.pause, pause_min, pause_max);
   }
-  static constexpr double gain_factor = 0.97;
+  static constexpr double gain_factor = 0.97, crowded_gain_factor = 0.9;
 
   void take_from_neighbour(const Way& way) noexcept {
     auto& sizes = entries_of(way);

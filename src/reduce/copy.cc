@@ -152,6 +152,7 @@ void copy_large(void* output, const void* input, size_t bytes) noexcept {
 }
 
 bool copies_at_a_stretch() noexcept { return own_way() == CopyWay::string; }
+bool copies_as_library() noexcept { return own_way() == CopyWay::library; }
 
 namespace {
 

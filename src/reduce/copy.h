@@ -61,6 +61,8 @@ inline void copy_passing(void* output, const void* input, size_t bytes) noexcept
 // other, both at once: 512 KiB from the other's caches to memory 15.5 µs by one string instruction, 24.7 by one for each
 // 4 KiB, 20 by vectors, 30 past the caches.)
 bool copies_at_a_stretch() noexcept;
+// Whether copies are made as the C library makes them.
+bool copies_as_library() noexcept;
 // So where ranks copy at once, what has this many times as many bytes as the caches is still stored by way of them.
 inline size_t cached_copies_factor() noexcept { return copies_at_a_stretch() ? 2 : 1; }
 

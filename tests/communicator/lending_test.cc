@@ -16,7 +16,7 @@ int calls(Lending& lending, int n, TimeNs copied, TimeNs lent, size_t size = byt
     const Lending::Way way = lending.next(kind, size, in_place);
     lends += way.lends;
     // A late rank holds up every third call.
-    if (way.watched) lending.took(way, (way.lends ? lent : copied) + (i % 3 == 0 ? 10 * copied : 0));
+    if (way.watched) lending.took(way, 0, (way.lends ? lent : copied) + (i % 3 == 0 ? 10 * copied : 0));
   }
   return lends;
 }
@@ -51,20 +51,43 @@ TEST(Lending, ChangesWithWhatIsMeasured) {
   }
 }
 
-// Ranks on one core make a call when others have made theirs, one of them several in no time: rank 0 here each fourth one.
-TEST(Lending, CountsAllCallsWhereRanksShareCores) {
+// Ranks on one core make a call when others have made theirs, and others run between a rank's calls: here rank 0 copies in 100 ns
+// what takes all of them 1000.
+TEST(Lending, CountsWhatIsBetweenCallsWhereRanksShareCores) {
   for (const bool crowded : {false, true}) {
     Lending lending(true, crowded);
     const uint32_t calls = Lending::first_calls + (crowded ? Lending::crowded_block : Lending::lone_block).trial();
+    TimeNs now = 1;
     for (uint32_t i = 0; i < calls; ++i) {
       const Lending::Way way = lending.next(Collective::all_to_all, bytes, false);
-      const TimeNs copied = i % 4 == 0 ? 100 : 1300, lent = 700;  // a thousand, in the mean
-      if (way.watched) lending.took(way, way.lends ? lent : copied);
+      const TimeNs since = now + (way.lends ? 0 : 900);
+      now = since + (way.lends ? 700 : 100);
+      if (way.watched) lending.took(way, since, now);
     }
     EXPECT_EQ(lending.next(Collective::all_to_all, bytes, false).lends, crowded);
   }
   EXPECT_TRUE(Lending::serves_crowded(Collective::all_to_all));
   for (const Collective kind : Lending::kinds) EXPECT_TRUE(kind == Collective::all_to_all || !Lending::serves_crowded(kind));
+}
+
+TEST(Lending, BeginsAsItIsTold) {
+  Lending lending(true, true, true);
+  TimeNs now = 1;
+  const auto calls = [&](int n, TimeNs copied, TimeNs lent) {
+    int lends = 0;
+    for (int i = 0; i < n; ++i) {
+      const Lending::Way way = lending.next(Collective::all_to_all, bytes, false);
+      lends += way.lends;
+      now += way.lends ? lent : copied;
+      if (way.watched) lending.took(way, now - 1, now);
+    }
+    return lends;
+  };
+  const int crowded_block = int(Lending::crowded_block.calls), first = int(Lending::first_calls);
+  EXPECT_EQ(calls(first + 2 * crowded_block, 950, 1000), first + crowded_block);
+  EXPECT_EQ(calls(pause_min, 950, 1000), pause_min) << "that little is less than calls differ";
+  calls(2 * crowded_block, 800, 1000);
+  EXPECT_EQ(calls(pause_min, 800, 1000), 0);
 }
 
 TEST(Lending, StaysAsItIsWhereBothAreAlike) {
@@ -83,7 +106,7 @@ TEST(Lending, ComparesTimesOfABytesWorth) {
     const bool second = i >= int(Lending::first_calls) + block;
     const size_t size = bytes + bytes / 2 * size_t(second);  // lent ones are the larger
     const Lending::Way way = lending.next(Collective::all_gather, size, false);
-    if (way.watched) lending.took(way, TimeNs(size / (way.lends ? 11 : 10)));
+    if (way.watched) lending.took(way, 0, TimeNs(size / (way.lends ? 11 : 10)));
   }
   EXPECT_EQ(calls(lending, 100, 100, 90, bytes, Collective::all_gather), 100);
 }
@@ -146,7 +169,7 @@ TEST(Lending, IsTriedByAllRanksAtTheSameCalls) {
     const size_t size = i % 7 == 0 ? bytes : bytes / 4;
     const Lending::Way led = first.next(Collective::all_gather, size, false);
     const Lending::Way way = other.next(Collective::all_gather, size, false);
-    if (led.watched) first.took(led, TimeNs(led.lends == lent_is_faster ? size : 2 * size));
+    if (led.watched) first.took(led, 0, TimeNs(led.lends == lent_is_faster ? size : 2 * size));
     if (way.watched) other.follow(way, led.lends);
     surprises += led.lends != way.lends;
     tried += !way.watched;
