@@ -17,8 +17,8 @@ namespace tutti {
 // faster depends on the machine, the size, the ranks on a core, where the data lie (in whose caches, in pages of which size),
 // and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size a block of
 // calls as ever and a block of the other way, of each the shortest one, which is a call that no late rank has held up. Once in a
-// while all that again. Where ranks share cores, how long a call takes one of them says nothing, since
-// others run between: there blocks are longer, and it counts how long one takes with all that is between its calls.
+// while all that again. Where ranks share cores, how long a call takes one of them says nothing, since others
+// run between: there blocks are longer, and it counts how long one takes with all that is between its calls.
 //
 // Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
 // rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.

@@ -282,7 +282,7 @@ class Engine::Run {
   [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
     if (v_form || multiplied || work_.vectors > 1 || fold.n_to > 0) return;
     const std::byte* const data = write_at(fold.dst);
-    size_t all = bytes + bytes_of_later_tiles(fold.dst);
+    size_t all = bytes + (fold.early == 1 ? bytes_of_later_tiles(fold.dst) : 0);  // each message is the next tile's
     for (size_t step = channel_.step + 1; step < plan_.steps.size(); ++step) {
       const Fold& next = plan_.steps[step];
       if (next.early == 0 || next.n_to > 0 || &sender(next, 0) != &from || write_at(next.dst) != data + all) break;

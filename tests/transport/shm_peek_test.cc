@@ -197,6 +197,32 @@ TEST_F(ShmPeeks, ReadOnWhereMessagesFollowEachOther) {
   }
 }
 
+// What was read with a message before it is forgotten where that comes in another way, and so are its later contents not missed.
+TEST_F(ShmPeeks, ForgetWhatWasReadOnAndThenSent) {
+  constexpr size_t message = 32 * 1024;
+  const auto bootstraps = fake_bootstraps(2);
+  const auto ranks = on_each_rank(bootstraps, [&](int rank) { return make_shm(*bootstraps[size_t(rank)], {}); });
+  Endpoint &lender = *ranks[0]->endpoint(1, 0), &reader = *ranks[1]->endpoint(0, 0);
+  const LentRegion all{LentRegion::private_number, nullptr, ~size_t{0}};
+  std::vector<std::byte> memory(2 * message, std::byte{1}), received(2 * message);
+  std::byte *const second = memory.data() + message, *const place = received.data() + message;
+  size_t done = 0;
+  lender.may_lend_on(memory.data(), 2 * message);
+  ASSERT_EQ(lender.lend(all, memory.data(), message, 1, done), Status::done);
+  reader.may_read_on(received.data(), 2 * message);
+  done = 0;
+  ASSERT_EQ(reader.recv(received.data(), message, 1, done), Status::done);
+  EXPECT_EQ(*place, std::byte{1}) << "read on";
+  for (const bool lends : {false, true}) {  // twice the same message, sent and then lent
+    std::fill(second, second + message, lends ? std::byte{3} : std::byte{2});
+    done = 0;
+    ASSERT_EQ(lends ? lender.lend(all, second, message, 1, done) : lender.send(second, message, 1, done), Status::done);
+    done = 0;
+    ASSERT_EQ(reader.recv(place, message, 1, done), Status::done);
+    EXPECT_TRUE(std::equal(second, second + message, place)) << lends;
+  }
+}
+
 TEST_F(ShmPeeks, AreOfRanksThatLend) {
   const auto bootstraps = fake_bootstraps(2);
   const auto ranks = on_each_rank(bootstraps, [&](int rank) {

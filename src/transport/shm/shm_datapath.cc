@@ -484,16 +484,16 @@ const std::byte* ShmEndpoint::take_read_before(const ShmLine& line) noexcept {
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
   const size_t bytes = line.bytes & ~shm_lent_bit;
-  if (place.address != read_before_.from || bytes > read_before_.bytes) return nullptr;
+  if (received_ + 1 != read_before_.number || place.address != read_before_.from || bytes > read_before_.bytes) return nullptr;
   const std::byte* const at = read_before_.to;
-  read_before_ = {at + bytes, place.address + bytes, read_before_.bytes - bytes};
+  read_before_ = {at + bytes, place.address + bytes, read_before_.bytes - bytes, received_ + 2};
   return at;
 }
 
 // How much of what follows the message of that line lies behind it in the peer's memory, and belongs behind it in the memory that it
-// goes to, which is free for so much: as the line says, or the lines behind it. One system call for all of it, which takes the kernel's longer ways once (measured on
-// a Xeon, in caches: 256 KiB by parts of 64 KiB 9.5 µs, at once 8.3; 4 MiB by parts of 256 KiB 397, at once 365). Who lends sends all lines
-// that it can at once, so the next ones are waited for, if not for long.
+// goes to, which is free for so much: as the line says, or the lines behind it. One system call for all of it, which takes the
+// kernel's longer ways once (measured on a Xeon, in caches: 256 KiB by parts of 64 KiB 9.5 µs, at once 8.3; 4 MiB by parts of 256 KiB
+// 397, at once 365). Who lends sends all lines that it can at once, so the next ones are waited for, if not for long.
 size_t ShmEndpoint::bytes_to_read_on(const ShmLine& line, size_t free_bytes) const noexcept {
   constexpr int looks_max = 8;
   LentPlace place;
@@ -525,7 +525,7 @@ Status ShmEndpoint::peek(const ShmLine& line, std::byte* data, size_t free_bytes
   const size_t more = bytes_to_read_on(line, free_bytes);
   const int error_number = peek_->read(data, place.address, bytes + more);
   if (error_number == 0) {
-    read_before_ = {data + bytes, place.address + bytes, more};
+    read_before_ = {data + bytes, place.address + bytes, more, received_ + 2};
     return Status::done;
   }
   // The peer has ended, or revoked the message; pairs with the exchange in revoke.

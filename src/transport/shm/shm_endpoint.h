@@ -263,10 +263,11 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool is_peeked_ = false;
   PeerLends peer_lent_ = PeerLends::unknown;
   std::span<const std::byte> free_to_lend_, free_to_read_;  // of the next message, as may_lend_on() and may_read_on() were told
-  struct ReadBefore {  // of messages to come, with one before them: to where, from where in the peer's memory, and how much
+  struct ReadBefore {  // of messages to come, with one before them: to where, from where in the peer's memory, how much, and
     const std::byte* to = nullptr;
     const std::byte* from = nullptr;
     size_t bytes = 0;
+    uint32_t number = 0;  // the next one's: what comes in another way than it was said is not there
   };
   ReadBefore read_before_;
   std::unique_ptr<std::byte[]> stage_memory_;
