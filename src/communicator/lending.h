@@ -40,7 +40,10 @@ class Lending {
   explicit Lending(bool leads, bool crowded = false, bool lends_first = false) noexcept
       : leads_(leads), crowded_(crowded), block_(crowded ? crowded_block : lone_block) {
     for (auto& sizes : entries_)
-      for (Entry& entry : sizes) entry.lends = lends_first;
+      for (Entry& entry : sizes) {
+        entry.lends = lends_first;
+        if (crowded) entry.pause = first_calls_crowded;
+      }
   }
   bool leads() const noexcept { return leads_; }
 
@@ -82,6 +85,8 @@ class Lending {
     constexpr uint32_t trial() const noexcept { return 2 * calls; }
   };
   static constexpr Block lone_block{3, 6}, crowded_block{4, 16};
+  // A loop of few calls is over before a trial, which is long there.
+  static constexpr uint32_t first_calls_crowded = 48;
   // From one trial to the next, which is twice as far as the one before.
   static constexpr uint32_t pause_min = 128, pause_max = 4096;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later.

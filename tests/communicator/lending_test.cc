@@ -56,7 +56,8 @@ TEST(Lending, ChangesWithWhatIsMeasured) {
 TEST(Lending, CountsWhatIsBetweenCallsWhereRanksShareCores) {
   for (const bool crowded : {false, true}) {
     Lending lending(true, crowded);
-    const uint32_t calls = Lending::first_calls + (crowded ? Lending::crowded_block : Lending::lone_block).trial();
+    const uint32_t calls = crowded ? Lending::first_calls_crowded + Lending::crowded_block.trial()
+                                   : Lending::first_calls + Lending::lone_block.trial();
     TimeNs now = 1;
     for (uint32_t i = 0; i < calls; ++i) {
       const Lending::Way way = lending.next(Collective::all_to_all, bytes, false);
@@ -83,7 +84,7 @@ TEST(Lending, BeginsAsItIsTold) {
     }
     return lends;
   };
-  const int crowded_block = int(Lending::crowded_block.calls), first = int(Lending::first_calls);
+  const int crowded_block = int(Lending::crowded_block.calls), first = int(Lending::first_calls_crowded);
   EXPECT_EQ(calls(first + 2 * crowded_block, 950, 1000), first + crowded_block);
   EXPECT_EQ(calls(pause_min, 950, 1000), pause_min) << "that little is less than calls differ";
   calls(2 * crowded_block, 800, 1000);
