@@ -250,13 +250,12 @@ void Communicator::find_regions(Work& work) noexcept {
 void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
   if (work.input_region != nullptr && work.output_region != nullptr) return;
   if (work.bytes() >= work.plan->uncached_bytes_min) return;
-  Lending& lending = kind == Collective::broadcast ? *lending_of_root_ : *lending_;
-  const Lending::Way way = lending.next(kind, work.bytes(), work.input == work.output);
+  const Lending::Way way = lending_->next(kind, work.bytes(), work.input == work.output);
   if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
   if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
   if (!way.watched) return;
-  if (!lending.leads()) lends_before();  // what was seen in other calls
-  watched_ = {&operation, &lending, way, now_ns()};
+  if (!lending_->leads(kind)) lends_before();  // what was seen in other calls
+  watched_ = {&operation, way, now_ns()};
 }
 
 // Whether the first rank, of those before this one, that a large message has come from since this was asked lent it.
@@ -370,10 +369,9 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
 void Communicator::end_watching(const Operation& operation) noexcept {
   if (&operation != watched_.operation) return;
   watched_.operation = nullptr;
-  Lending& lending = *watched_.lending;
-  if (lending.leads()) return lending.took(watched_.way, watched_.since, now_ns());
+  if (lending_->leads(watched_.way.kind)) return lending_->took(watched_.way, watched_.since, now_ns());
   const PeerLends before = lends_before();
-  if (before != PeerLends::unknown) lending.follow(watched_.way, before == PeerLends::yes);
+  if (before != PeerLends::unknown) lending_->follow(watched_.way, before == PeerLends::yes);
 }
 
 bool Communicator::may_begin_beside(const Request& request) noexcept {

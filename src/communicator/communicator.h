@@ -390,10 +390,9 @@ class Communicator {
   bool all_copy_at_a_stretch_ = false;  // all ranks: copies_at_a_stretch()
   bool lends_private_ = false;  // every peer can read this rank's ordinary memory; not the same on all
   const LentRegion private_memory_{LentRegion::private_number, nullptr, ~size_t{0}};
-  std::unique_ptr<Lending> lending_, lending_of_root_;  // where it is so
+  std::unique_ptr<Lending> lending_;  // then
   struct Watched {
     const Operation* operation = nullptr;  // null: none is
-    Lending* lending = nullptr;
     Lending::Way way;
     TimeNs since = 0;
   };

@@ -35,17 +35,31 @@ class Lending {
   // times as long lent, all_to_all from 256 KiB on 0.76 to 1.03.)
   static constexpr bool serves_crowded(Collective kind) noexcept { return kind == Collective::all_to_all; }
 
-  // leads: this is of rank 0, or of what a rank is the root of. crowded: ranks share cores, of all alike. lends_first: what is not
-  // known to be slower is lent.
-  explicit Lending(bool leads, bool crowded = false, bool lends_first = false) noexcept
-      : leads_(leads), crowded_(crowded), block_(crowded ? crowded_block : lone_block) {
+  // How it is tried.
+  struct Trial {
+    uint32_t first_calls;  // before the first one
+    // Of a block, and of these the first ones, which are not timed: they find the caches as the other way has left them. (Measured,
+    // 16 MiB: up to three, which take up to 1.7 times as long.)
+    uint32_t block_calls, settling_calls;
+    double gain_factor;  // what was right stays where the other way is better by no more than turns differ
+    bool counts_all;     // what is between calls, too; else the shortest call counts
+    constexpr uint32_t calls() const noexcept { return 2 * block_calls; }
+  };
+  static constexpr Trial lone{4, 6, 3, 0.97, false};  // the first calls touch buffers and places for the first time
+  // A loop of few calls is over before a trial, which is long.
+  static constexpr Trial crowded{48, 16, 4, 0.9, true};
+
+  // is_rank_0: and so it leads. lends_first: what is not known to be slower is lent.
+  explicit Lending(bool is_rank_0, const Trial& trial = lone, bool lends_first = false) noexcept
+      : is_rank_0_(is_rank_0), trial_(trial) {
     for (auto& sizes : entries_)
       for (Entry& entry : sizes) {
         entry.lends = lends_first;
-        if (crowded) entry.pause = first_calls_crowded;
+        entry.pause = trial.first_calls;
       }
   }
-  bool leads() const noexcept { return leads_; }
+  // Whether this rank leads in a call of that kind in which it lends.
+  bool leads(Collective kind) const noexcept { return is_rank_0_ || kind == Collective::broadcast; }
 
   // How the next call of a kind that is served goes. watched: once it has ended, took() or follow() is to be told of it.
   struct Way {
@@ -56,14 +70,14 @@ class Lending {
   Way next(Collective kind, size_t bytes, bool in_place) noexcept {
     Way way{kind, bytes, in_place};
     Entry& entry = entry_of(way);
-    if (leads_ || !sizes_differ(kind)) {
+    if (leads(kind) || !sizes_differ(kind)) {
       if (is_at_end(entry)) end_trial(entry);
       if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
       const uint32_t call = entry.calls++;
       if (call >= entry.pause) return in_trial(way, call - entry.pause);
     }
     way.lends = entry.lends;
-    way.watched = !leads_;
+    way.watched = !leads(kind);
     return way;
   }
   // Of who leads: when it began and ended.
@@ -77,16 +91,6 @@ class Lending {
   // Of others: whether rank 0 lent in that call, as far as was seen.
   void follow(const Way& way, bool lends) noexcept { entry_of(way).lends = lends; }
 
-  static constexpr uint32_t first_calls = 4;  // which touch buffers and places for the first time
-  // The first calls of a block find the caches as the other way has left them. (Measured, 16 MiB: up to three, which take up to
-  // 1.7 times as long.)
-  struct Block {
-    uint32_t settling, calls;
-    constexpr uint32_t trial() const noexcept { return 2 * calls; }
-  };
-  static constexpr Block lone_block{3, 6}, crowded_block{4, 16};
-  // A loop of few calls is over before a trial, which is long there.
-  static constexpr uint32_t first_calls_crowded = 48;
   // From one trial to the next, which is twice as far as the one before.
   static constexpr uint32_t pause_min = 128, pause_max = 4096;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later.
@@ -100,12 +104,12 @@ class Lending {
     double bytes = 0;             // of all but the first
   };
   struct Entry {
-    uint32_t calls = 0, pause = first_calls;  // since the last trial, and until the next one
+    uint32_t calls = 0, pause = 0;  // since the last trial, and until the next one
     bool lends = false, tried = false;
     std::array<Seen, 2> seen{};  // copied, lent
   };
   double told_by(const Seen& seen) const noexcept {
-    if (!crowded_) return seen.least;
+    if (!trial_.counts_all) return seen.least;
     return seen.bytes > 0 ? double(seen.last - seen.first) / seen.bytes : never_ns;
   }
 
@@ -113,20 +117,19 @@ class Lending {
   Way in_trial(Way way, uint32_t call) noexcept {
     Entry& entry = entry_of(way);
     if (call == 0) entry.seen = {};
-    way.lends = call < block_.calls ? entry.lends : !entry.lends;
-    way.watched = leads_ && call % block_.calls >= block_.settling;
+    way.lends = call < trial_.block_calls ? entry.lends : !entry.lends;
+    way.watched = leads(way.kind) && call % trial_.block_calls >= trial_.settling_calls;
     return way;
   }
-  bool is_at_end(const Entry& entry) const noexcept { return entry.calls == entry.pause + block_.trial(); }
-  // What was right stays where the other way is better by no more than turns differ.
+  bool is_at_end(const Entry& entry) const noexcept { return entry.calls == entry.pause + trial_.calls(); }
+  // Of who does not lead nothing was seen.
   void end_trial(Entry& entry) const noexcept {
     const double other = told_by(entry.seen[!entry.lends]), same = told_by(entry.seen[entry.lends]);
-    if (leads_ && same != never_ns && other < same * (crowded_ ? crowded_gain_factor : gain_factor)) entry.lends = !entry.lends;
+    if (same != never_ns && other < same * trial_.gain_factor) entry.lends = !entry.lends;
     entry.tried = true;
     entry.calls = 0;
     entry.pause = std::clamp(2 * entry.pause, pause_min, pause_max);
   }
-  static constexpr double gain_factor = 0.97, crowded_gain_factor = 0.9;
 
   void take_from_neighbour(const Way& way) noexcept {
     auto& sizes = entries_of(way);
@@ -157,8 +160,8 @@ class Lending {
   std::array<Entry, size_classes>& entries_of(const Way& way) noexcept { return entries_[2 * index_of(way.kind) + way.in_place]; }
   Entry& entry_of(const Way& way) noexcept { return entries_of(way)[class_of(way.bytes)]; }
 
-  const bool leads_, crowded_;
-  const Block block_;
+  const bool is_rank_0_;
+  const Trial trial_;
   std::array<std::array<Entry, size_classes>, 2 * kinds.size()> entries_{};
 };
 

@@ -21,15 +21,15 @@ int calls(Lending& lending, int n, TimeNs copied, TimeNs lent, size_t size = byt
   return lends;
 }
 
-constexpr int block = int(Lending::lone_block.calls);
-constexpr int first_trial = Lending::first_calls + Lending::lone_block.trial();
+constexpr int block = int(Lending::lone.block_calls);
+constexpr int first_trial = Lending::lone.first_calls + Lending::lone.calls();
 constexpr int pause_min = Lending::pause_min, pause_max = Lending::pause_max;
-constexpr int round = pause_max + Lending::lone_block.trial();  // once trials have become rare
+constexpr int round = pause_max + Lending::lone.calls();  // once trials have become rare
 
 TEST(Lending, IsTriedAndThenDoneWhereItIsFaster) {
   Lending lending(true);
-  EXPECT_EQ(calls(lending, Lending::first_calls, 1000, 700), 0);
-  EXPECT_EQ(calls(lending, first_trial - int(Lending::first_calls), 1000, 700), block);
+  EXPECT_EQ(calls(lending, Lending::lone.first_calls, 1000, 700), 0);
+  EXPECT_EQ(calls(lending, first_trial - int(Lending::lone.first_calls), 1000, 700), block);
   EXPECT_EQ(calls(lending, pause_min, 1000, 700), pause_min);
 }
 
@@ -55,9 +55,9 @@ TEST(Lending, ChangesWithWhatIsMeasured) {
 // what takes all of them 1000.
 TEST(Lending, CountsWhatIsBetweenCallsWhereRanksShareCores) {
   for (const bool crowded : {false, true}) {
-    Lending lending(true, crowded);
-    const uint32_t calls = crowded ? Lending::first_calls_crowded + Lending::crowded_block.trial()
-                                   : Lending::first_calls + Lending::lone_block.trial();
+    const Lending::Trial& trial = crowded ? Lending::crowded : Lending::lone;
+    Lending lending(true, trial);
+    const uint32_t calls = trial.first_calls + trial.calls();
     TimeNs now = 1;
     for (uint32_t i = 0; i < calls; ++i) {
       const Lending::Way way = lending.next(Collective::all_to_all, bytes, false);
@@ -71,8 +71,19 @@ TEST(Lending, CountsWhatIsBetweenCallsWhereRanksShareCores) {
   for (const Collective kind : Lending::kinds) EXPECT_TRUE(kind == Collective::all_to_all || !Lending::serves_crowded(kind));
 }
 
+// Whoever is the root: it alone lends.
+TEST(Lending, OfBroadcastsEachRankLeadsInItsOwn) {
+  for (const bool is_rank_0 : {false, true}) {
+    Lending lending(is_rank_0);
+    EXPECT_EQ(lending.leads(Collective::all_to_all), is_rank_0);
+    EXPECT_TRUE(lending.leads(Collective::broadcast));
+    calls(lending, first_trial, 1000, 700, bytes, Collective::broadcast);
+    EXPECT_EQ(calls(lending, pause_min, 1000, 700, bytes, Collective::broadcast), pause_min);
+  }
+}
+
 TEST(Lending, BeginsAsItIsTold) {
-  Lending lending(true, true, true);
+  Lending lending(true, Lending::crowded, true);
   TimeNs now = 1;
   const auto calls = [&](int n, TimeNs copied, TimeNs lent) {
     int lends = 0;
@@ -84,7 +95,7 @@ TEST(Lending, BeginsAsItIsTold) {
     }
     return lends;
   };
-  const int crowded_block = int(Lending::crowded_block.calls), first = int(Lending::first_calls_crowded);
+  const int crowded_block = int(Lending::crowded.block_calls), first = int(Lending::crowded.first_calls);
   EXPECT_EQ(calls(first + 2 * crowded_block, 950, 1000), first + crowded_block);
   EXPECT_EQ(calls(pause_min, 950, 1000), pause_min) << "that little is less than calls differ";
   calls(2 * crowded_block, 800, 1000);
@@ -104,7 +115,7 @@ TEST(Lending, StaysAsItIsWhereBothAreAlike) {
 TEST(Lending, ComparesTimesOfABytesWorth) {
   Lending lending(true);
   for (int i = 0; i < first_trial; ++i) {
-    const bool second = i >= int(Lending::first_calls) + block;
+    const bool second = i >= int(Lending::lone.first_calls) + block;
     const size_t size = bytes + bytes / 2 * size_t(second);  // lent ones are the larger
     const Lending::Way way = lending.next(Collective::all_gather, size, false);
     if (way.watched) lending.took(way, 0, TimeNs(size / (way.lends ? 11 : 10)));
@@ -130,7 +141,7 @@ TEST(Lending, KnowsEachKindByItself) {
 TEST(Lending, OfANewSizeIsAsOfItsNearest) {
   Lending lending(true);
   const auto lends = [&](size_t size) { return calls(lending, 1, 1000, 500, size) == 1; };
-  const int later_trial = Lending::first_calls_as_neighbour + Lending::lone_block.trial();
+  const int later_trial = Lending::first_calls_as_neighbour + Lending::lone.calls();
   calls(lending, first_trial, 1000, 500, 1 << 20);
   calls(lending, later_trial, 500, 1000, 1 << 23);
   EXPECT_TRUE(lends(1 << 19));
@@ -139,7 +150,7 @@ TEST(Lending, OfANewSizeIsAsOfItsNearest) {
   EXPECT_FALSE(lends(1 << 22));
   EXPECT_FALSE(lends(1 << 24));
   // It is tried all the same, later.
-  const int as_nearest = Lending::first_calls_as_neighbour - 1, both = Lending::lone_block.trial();
+  const int as_nearest = Lending::first_calls_as_neighbour - 1, both = Lending::lone.calls();
   EXPECT_EQ(calls(lending, as_nearest, 500, 1000, 1 << 19), as_nearest);
   EXPECT_EQ(calls(lending, both, 500, 1000, 1 << 19), block);
   EXPECT_EQ(calls(lending, 100, 500, 1000, 1 << 19), 0);
@@ -147,7 +158,7 @@ TEST(Lending, OfANewSizeIsAsOfItsNearest) {
 
 TEST(Lending, OfOtherRanksIsWhatRankZeroDid) {
   Lending lending(false);
-  const int until = Lending::first_calls;
+  const int until = Lending::lone.first_calls;
   for (const Collective kind : {Collective::all_gather, Collective::all_gather_v}) {
     for (int i = 0; i < until / 2; ++i) {
       const bool led = i % 2 == 0;

@@ -29,7 +29,7 @@ namespace {
 
 using test::RanksOptions;
 
-constexpr int calls = int(Lending::first_calls_crowded + Lending::crowded_block.calls) + 4;
+constexpr int calls = int(Lending::crowded.first_calls + Lending::crowded.block_calls) + 4;
 
 int32_t value(int from, int to, size_t i, int turn) { return int32_t(from * 1'000'003 + to * 10'007 + turn * 101) + int32_t(i); }
 
