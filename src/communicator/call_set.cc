@@ -102,7 +102,10 @@ struct CallSet::Item {
   bool passed = false;   // as Engine's has_passed()
   bool all_sent = false; // by it and all before it in its lane
   bool planned = false;  // begun in an earlier run
+  bool may_lend = false;  // ordinary memory
+  bool tries = false;     // of those of its communicator, the first one that has begun: for all of them
   uint32_t scratch_epoch = 0;
+  Communicator::Trial trial{};  // where it tries
   Operation operation;
 
   TimeNs timeout_ns() const noexcept { return call.communicator->timeout_ns(call.request); }
@@ -230,7 +233,9 @@ Status CallSet::look() noexcept {
   Communicator& communicator = *item.call.communicator;
   const Status may = communicator.may_begin(item.call.request);
   if (may != Status::done) return may;
-  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch)) {
+  if (!item.planned) item.may_lend = communicator.may_lend_beside(item.call.request);
+  if (item.may_lend) [[unlikely]] item.call.request.lends = lends(item);
+  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch, item.call.request.lends)) {
     if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
     item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
                    !communicator.goes_by_peers(item.call.request) &&
@@ -241,6 +246,27 @@ Status CallSet::look() noexcept {
   item.begun = true;
   take_turns_ |= item.operation.work().takes_turns;
   return Status::done;
+}
+
+// All that may of a communicator do as one.
+bool CallSet::lends(Item& item) noexcept {
+  Communicator& communicator = *item.call.communicator;
+  const auto is_mine = [&](const Item& other) { return other.call.communicator == &communicator; };
+  for (const Item& other : items_)
+    if (other.tries && is_mine(other)) return other.trial.way.lends;
+  const bool leads = std::none_of(items_.begin(), items_.end(), [&](const Item& other) {
+    const Request& request = other.call.request;
+    return is_mine(other) && request.call.kind == Collective::send_recv && !request.sending && request.peer < communicator.rank();
+  });
+  item.trial = communicator.begin_sends(item.call.request, leads);
+  item.tries = tries_ = true;
+  return item.trial.way.lends;
+}
+
+void CallSet::end_trials() noexcept {
+  for (Item& item : items_)
+    if (std::exchange(item.tries, false)) item.call.communicator->end_lending(item.trial);
+  tries_ = false;
 }
 
 Status CallSet::look_once() noexcept {
@@ -331,6 +357,7 @@ bool CallSet::ran_at_once(const CallStream& stream) {
 
 [[gnu::always_inline]] inline Outcome CallSet::end_run(WaitResult result) {
   running_ = false;
+  if (tries_) [[unlikely]] end_trials();
   if (result == WaitResult::done) return {};
   return end_in_failure(result);
 }

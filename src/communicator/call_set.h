@@ -66,6 +66,8 @@ class CallSet {
   Status linger() noexcept;
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
+  bool lends(Item& item) noexcept;
+  void end_trials() noexcept;
   Status look_ahead(Item& item) noexcept;
   bool is_over(int i) const noexcept;
   void find_order() noexcept;
@@ -78,6 +80,7 @@ class CallSet {
   bool running_ = false;
   bool ordered_ = false;     // find_order() has been called for these items
   bool sends_ahead_ = false; // some items may
+  bool tries_ = false;       // some item tries whether to lend
   bool take_turns_ = false;  // some items do: one that says again may move on once others have moved
   std::vector<Item> items_;
   std::vector<SelfCopy> copies_;

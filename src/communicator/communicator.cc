@@ -236,8 +236,9 @@ void Communicator::let_go() noexcept {
     log_.error("a peer that does not run may still write to the buffers of a call that has failed");
 }
 
-bool Communicator::lies_as_before(const Work& work) noexcept {
-  return region_of(work.input) == work.input_region && region_of(work.output) == work.output_region;
+bool Communicator::lies_as_before(const Work& work, bool lends) const noexcept {
+  const LentRegion* const region = region_of(work.input);
+  return (region == nullptr && lends ? &private_memory_ : region) == work.input_region && region_of(work.output) == work.output_region;
 }
 
 void Communicator::find_regions(Work& work) noexcept {
@@ -250,19 +251,30 @@ void Communicator::find_regions(Work& work) noexcept {
 void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
   if (work.input_region != nullptr && work.output_region != nullptr) return;
   if (work.bytes() >= work.plan->uncached_bytes_min) return;
-  const Lending::Way way = lending_->next(kind, work.bytes(), work.input == work.output);
-  if (way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
-  if (way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
-  if (!way.watched) return;
-  if (!lending_->leads(kind)) lends_before();  // what was seen in other calls
-  watched_ = {&operation, way, now_ns()};
+  const Trial trial = begin_lending(lending_->next(kind, work.bytes(), work.input == work.output));
+  if (trial.way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
+  if (trial.way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
+  if (trial.way.watched) watched_ = {&operation, trial};
+}
+
+Communicator::Trial Communicator::begin_sends(const Request& first, bool leads) noexcept {
+  const size_t bytes = first.call.count * element_bytes(first.call);
+  if (bytes >= plan_of(first).uncached_bytes_min) return {};
+  return begin_lending(lending_->next_sends(bytes, leads));
+}
+
+Communicator::Trial Communicator::begin_lending(const Lending::Way& way) noexcept {
+  if (!way.watched) return {way};
+  if (!way.leads) lends_before(way);  // what was seen in other calls
+  return {way, now_ns()};
 }
 
 // Whether the first rank, of those before this one, that a large message has come from since this was asked lent it.
-PeerLends Communicator::lends_before() noexcept {
+PeerLends Communicator::lends_before(const Lending::Way& way) noexcept {
+  const size_t channel = way.of_sends() ? size_t(channels_) : 0;
   PeerLends first = PeerLends::unknown;
   for (int peer = 0; peer < rank_; ++peer) {
-    const PeerLends lent = links_.endpoints[size_t(peer)]->peer_lent();
+    const PeerLends lent = links_.endpoints[channel * size_t(size_) + size_t(peer)]->peer_lent();
     if (first == PeerLends::unknown) first = lent;
   }
   return first;
@@ -348,6 +360,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
     if (may_lend_private(call)) lend_private(operation, work, call.kind);
+    if (request.lends && work.input_region == nullptr) work.input_region = &private_memory_;
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory
   }
@@ -369,9 +382,14 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
 void Communicator::end_watching(const Operation& operation) noexcept {
   if (&operation != watched_.operation) return;
   watched_.operation = nullptr;
-  if (lending_->leads(watched_.way.kind)) return lending_->took(watched_.way, watched_.since, now_ns());
-  const PeerLends before = lends_before();
-  if (before != PeerLends::unknown) lending_->follow(watched_.way, before == PeerLends::yes);
+  end_lending(watched_.trial);
+}
+
+void Communicator::end_lending(const Trial& trial) noexcept {
+  if (!trial.way.watched) return;
+  if (trial.way.leads) return lending_->took(trial.way, trial.since, now_ns());
+  const PeerLends before = lends_before(trial.way);
+  if (before != PeerLends::unknown) lending_->follow(trial.way, before == PeerLends::yes);
 }
 
 bool Communicator::may_begin_beside(const Request& request) noexcept {

@@ -156,9 +156,9 @@ class Communicator {
   bool begin(Operation& operation, const Request& request) noexcept;
   // The same request once more: no argument is read, no plan sought. `since` is scratch_epoch() as it was after begin();
   // false where begin() is needed again, because scratch memory has moved, or a large call's buffers lie in other regions.
-  bool begin_again(Operation& operation, uint32_t since) noexcept {
+  bool begin_again(Operation& operation, uint32_t since, bool lends = false) noexcept {
     if (since != scratch_epoch_) return false;
-    if (operation.work().bytes() >= lent_call_bytes_min && !lies_as_before(operation.work())) return false;
+    if (operation.work().bytes() >= lent_call_bytes_min && !lies_as_before(operation.work(), lends)) return false;
     recorder_->begin(operation, operation.work().signature);
     engine_->rewind(operation);
     return true;
@@ -204,10 +204,30 @@ class Communicator {
   bool may_lend_private(const Call& call) const noexcept {
     if (!lends_private_ || !Lending::serves(call.kind)) return false;
     const bool is_large = call.count * element_bytes(call) >= lent_call_bytes_min;  // or its blocks are
-    if (crowded_) return Lending::serves_crowded(call.kind) && is_large;
-    // Among several ranks a root does not see how long it takes all of them.
-    return call.kind != Collective::broadcast || (size_ == 2 && int(call.root) == rank_ && is_large);
+    const bool is_root = int(call.root) == rank_;
+    if (crowded_ && !(Lending::serves_crowded(call.kind) && is_large)) return false;
+    switch (served_as(call.kind)) {
+      // Among several ranks a root does not see how long it takes all of them.
+      case Collective::broadcast: return size_ == 2 && is_root && is_large;
+      case Collective::scatter: return is_root;
+      case Collective::gather: return !is_root;
+      case Collective::send_recv: return false;  // one of a group may: may_lend_beside()
+      default: return true;
+    }
   }
+  // The same of a send beside others, in a group: all those of a rank go alike.
+  bool may_lend_beside(const Request& request) const noexcept {
+    return lends_private_ && request.sending && request.beside_others && !request.on_device &&
+           request.call.count * element_bytes(request.call) >= lent_call_bytes_min;
+  }
+  // How a call goes that may lend ordinary memory, and since when; end_lending() is to be called once it has ended.
+  struct Trial {
+    Lending::Way way;
+    TimeNs since = 0;
+  };
+  // The first send of that kind in a group begins. leads: no receive of the group is from a rank before this one.
+  Trial begin_sends(const Request& first, bool leads) noexcept;
+  void end_lending(const Trial& trial) noexcept;
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
@@ -333,9 +353,10 @@ class Communicator {
   void begin_on_device(Work& work, const Request& request);
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
-  static bool lies_as_before(const Work& work) noexcept;
+  bool lies_as_before(const Work& work, bool lends) const noexcept;
   void lend_private(const Operation& operation, Work& work, Collective kind) noexcept;
-  PeerLends lends_before() noexcept;
+  Trial begin_lending(const Lending::Way& way) noexcept;
+  PeerLends lends_before(const Lending::Way& way) noexcept;
   void end_watching(const Operation& operation) noexcept;
   bool joins_its_vectors(const Request& request) const noexcept {
     return request.terms.inputs > 1 && !adds_exactly(request);
@@ -393,8 +414,7 @@ class Communicator {
   std::unique_ptr<Lending> lending_;  // then
   struct Watched {
     const Operation* operation = nullptr;  // null: none is
-    Lending::Way way;
-    TimeNs since = 0;
+    Trial trial;
   };
   Watched watched_;
   bool crowded_ = false;  // some core has several ranks; the same on all

@@ -22,18 +22,38 @@ namespace tutti {
 //
 // Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
 // rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.
-// It needs no word of it. Of a broadcast between two ranks the root alone lends, so each rank leads in those of which it is the root.
+// It needs no word of it.
+//
+// Where blocks go one way, from a root or to it, each that sends lends for itself, and times itself: who lends waits until all has
+// been read, which takes no less than it takes the others, so if that is sooner than to copy, it is sooner for all.
+//
+// Sends of a group are so, too, but for the receives beside them: who receives from a rank before it does as that rank does, and
+// who does not leads. (A send that stands alone may have to end before its receiver comes, and is never lent for being faster.)
 class Lending {
  public:
-  // Of these kinds. Who lends must wait until all has been read: ranks of most of them wait for each other in any way, and the root of
-  // a broadcast is timed with its waiting. And nothing is added, since an operand would be copied as well, to where it can be read.
-  static constexpr std::array kinds = {Collective::all_gather, Collective::all_to_all, Collective::all_gather_v,
-                                       Collective::all_to_all_v, Collective::broadcast};
-  static constexpr bool serves(Collective kind) noexcept { return index_of(kind) < kinds.size(); }
-
-  // Of those also where ranks share cores. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5
-  // times as long lent, all_to_all from 256 KiB on 0.76 to 1.03.)
-  static constexpr bool serves_crowded(Collective kind) noexcept { return kind == Collective::all_to_all; }
+  // Of these kinds. Nothing is added, since an operand would be copied as well, to where it can be read.
+  struct Kind {
+    Collective collective;
+    bool by_each;       // not as rank 0 does
+    bool sizes_differ;  // from rank to rank, so that each counts by itself what is another call to others
+    // Also where ranks share cores. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5 times
+    // as long lent; all_to_all from 256 KiB on 0.76 to 1.03, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in groups 0.4 to 1.0.)
+    bool crowded;
+  };
+  static constexpr std::array<Kind, 10> kinds = {{{Collective::all_gather},
+                                                  {Collective::all_to_all, false, false, true},
+                                                  {Collective::all_gather_v, false, true},
+                                                  {Collective::all_to_all_v, false, true},
+                                                  {Collective::broadcast, true},
+                                                  {Collective::scatter, true, false, true},
+                                                  {Collective::gather, true, false, true},
+                                                  {Collective::scatter_v, true, true, true},
+                                                  {Collective::gather_v, true, true, true},
+                                                  {Collective::send_recv, false, false, true}}};
+  static constexpr bool serves(Collective collective) noexcept { return index_of(collective) < kinds.size(); }
+  static constexpr bool serves_crowded(Collective collective) noexcept {
+    return serves(collective) && kinds[index_of(collective)].crowded;
+  }
 
   // How it is tried.
   struct Trial {
@@ -58,28 +78,23 @@ class Lending {
         entry.pause = trial.first_calls;
       }
   }
-  // Whether this rank leads in a call of that kind in which it lends.
-  bool leads(Collective kind) const noexcept { return is_rank_0_ || kind == Collective::broadcast; }
 
-  // How the next call of a kind that is served goes. watched: once it has ended, took() or follow() is to be told of it.
+  // How the next call of a kind that is served goes. watched: once it has ended, took() is to be told of it where the rank leads, and
+  // follow() where it does not.
   struct Way {
-    Collective kind{};
+    size_t kind = 0;   // its index
     size_t bytes = 0;  // of the whole buffer
-    bool in_place = false, lends = false, watched = false;
+    bool apart = false;  // in place; of sends, whether the rank leads
+    bool leads = false, lends = false, watched = false;
+    bool of_sends() const noexcept { return kinds[kind].collective == Collective::send_recv; }
   };
-  Way next(Collective kind, size_t bytes, bool in_place) noexcept {
-    Way way{kind, bytes, in_place};
-    Entry& entry = entry_of(way);
-    if (leads(kind) || !sizes_differ(kind)) {
-      if (is_at_end(entry)) end_trial(entry);
-      if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
-      const uint32_t call = entry.calls++;
-      if (call >= entry.pause) return in_trial(way, call - entry.pause);
-    }
-    way.lends = entry.lends;
-    way.watched = !leads(kind);
-    return way;
+  Way next(Collective collective, size_t bytes, bool in_place) noexcept {
+    const size_t kind = index_of(collective);
+    return next({kind, bytes, in_place, is_rank_0_ || kinds[kind].by_each});
   }
+  // The same of the large sends of a group, of which the first one has so many bytes.
+  Way next_sends(size_t bytes, bool leads) noexcept { return next({index_of(Collective::send_recv), bytes, leads, leads}); }
+
   // Of who leads: when it began and ended.
   void took(const Way& way, TimeNs since, TimeNs until) noexcept {
     Seen& seen = entry_of(way).seen[way.lends];
@@ -88,7 +103,7 @@ class Lending {
     else seen.bytes += double(way.bytes);
     seen.last = until;
   }
-  // Of others: whether rank 0 lent in that call, as far as was seen.
+  // Of others: whether who leads lent in that call, as far as was seen.
   void follow(const Way& way, bool lends) noexcept { entry_of(way).lends = lends; }
 
   // From one trial to the next, which is twice as far as the one before.
@@ -113,12 +128,25 @@ class Lending {
     return seen.bytes > 0 ? double(seen.last - seen.first) / seen.bytes : never_ns;
   }
 
+  Way next(Way way) noexcept {
+    Entry& entry = entry_of(way);
+    if (way.leads || !kinds[way.kind].sizes_differ) {
+      if (is_at_end(entry)) end_trial(entry);
+      if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
+      const uint32_t call = entry.calls++;
+      if (call >= entry.pause) return in_trial(way, call - entry.pause);
+    }
+    way.lends = entry.lends;
+    way.watched = !way.leads;
+    return way;
+  }
+
   // The call of that number in a trial.
   Way in_trial(Way way, uint32_t call) noexcept {
     Entry& entry = entry_of(way);
     if (call == 0) entry.seen = {};
     way.lends = call < trial_.block_calls ? entry.lends : !entry.lends;
-    way.watched = leads(way.kind) && call % trial_.block_calls >= trial_.settling_calls;
+    way.watched = way.leads && call % trial_.block_calls >= trial_.settling_calls;
     return way;
   }
   bool is_at_end(const Entry& entry) const noexcept { return entry.calls == entry.pause + trial_.calls(); }
@@ -146,18 +174,16 @@ class Lending {
     }
   }
 
-  // From rank to rank, so that each counts by itself what is another call to others.
-  static constexpr bool sizes_differ(Collective kind) noexcept {
-    return kind == Collective::all_gather_v || kind == Collective::all_to_all_v;
+  // Kinds, in place or not, and sizes up to the next power of two, of which the first and the last class have all beyond them.
+  static constexpr size_t size_classes = 24, least_class_bits = 15;
+  static constexpr size_t class_of(size_t bytes) noexcept {
+    return std::clamp<size_t>(std::bit_width(bytes), least_class_bits, least_class_bits + size_classes - 1) - least_class_bits;
   }
-
-  // Kinds, in place or not, and sizes up to the next power of two.
-  static constexpr size_t size_classes = 40;
-  static constexpr size_t class_of(size_t bytes) noexcept { return std::min<size_t>(std::bit_width(bytes), size_classes - 1); }
-  static constexpr size_t index_of(Collective kind) noexcept {
-    return size_t(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+  static constexpr size_t index_of(Collective collective) noexcept {
+    return size_t(std::find_if(kinds.begin(), kinds.end(), [=](const Kind& kind) { return kind.collective == collective; }) -
+                  kinds.begin());
   }
-  std::array<Entry, size_classes>& entries_of(const Way& way) noexcept { return entries_[2 * index_of(way.kind) + way.in_place]; }
+  std::array<Entry, size_classes>& entries_of(const Way& way) noexcept { return entries_[2 * way.kind + way.apart]; }
   Entry& entry_of(const Way& way) noexcept { return entries_of(way)[class_of(way.bytes)]; }
 
   const bool is_rank_0_;

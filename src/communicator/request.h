@@ -29,6 +29,7 @@ struct Request {
   int peer = -1;          // send_recv
   bool sending = false;   // send_recv
   bool beside_others = false;  // send_recv: other calls of its group go on while it waits, so it may wait for its receiver
+  bool lends = false;     // send_recv, beside others: lends its input though that lies in ordinary memory
   std::shared_ptr<const MadeOperator> made{};  // the call's operator, where the caller made it
   std::shared_ptr<const Layout> layout{};      // v-forms: where the blocks lie, from where the pointers point
   Terms terms{};                   // determinism only where it differs from the communicator's

@@ -68,18 +68,40 @@ TEST(Lending, CountsWhatIsBetweenCallsWhereRanksShareCores) {
     EXPECT_EQ(lending.next(Collective::all_to_all, bytes, false).lends, crowded);
   }
   EXPECT_TRUE(Lending::serves_crowded(Collective::all_to_all));
-  for (const Collective kind : Lending::kinds) EXPECT_TRUE(kind == Collective::all_to_all || !Lending::serves_crowded(kind));
+  EXPECT_FALSE(Lending::serves_crowded(Collective::all_gather));
+  EXPECT_FALSE(Lending::serves_crowded(Collective::all_reduce));
 }
 
-// Whoever is the root: it alone lends.
-TEST(Lending, OfBroadcastsEachRankLeadsInItsOwn) {
+// Whoever is the root: blocks go one way, and who sends some lends by itself.
+TEST(Lending, OfWhatGoesOneWayEachRankLeadsInItsOwn) {
   for (const bool is_rank_0 : {false, true}) {
     Lending lending(is_rank_0);
-    EXPECT_EQ(lending.leads(Collective::all_to_all), is_rank_0);
-    EXPECT_TRUE(lending.leads(Collective::broadcast));
-    calls(lending, first_trial, 1000, 700, bytes, Collective::broadcast);
-    EXPECT_EQ(calls(lending, pause_min, 1000, 700, bytes, Collective::broadcast), pause_min);
+    EXPECT_EQ(lending.next(Collective::all_to_all, bytes, false).leads, is_rank_0);
+    for (const Collective kind : {Collective::broadcast, Collective::scatter, Collective::gather, Collective::scatter_v,
+                                  Collective::gather_v}) {
+      calls(lending, first_trial, 1000, 700, bytes, kind);
+      EXPECT_EQ(calls(lending, pause_min, 1000, 700, bytes, kind), pause_min) << name(kind);
+    }
   }
+}
+
+// A rank between others follows in some groups, and leads in others.
+TEST(Lending, OfSendsInGroupsIsWhatThoseThatLeadHaveMeasured) {
+  Lending lending(false);
+  const auto sends = [&](bool leads) {
+    const Lending::Way way = lending.next_sends(bytes, leads);
+    EXPECT_TRUE(way.of_sends());
+    if (way.watched && leads) lending.took(way, 0, way.lends ? 700 : 1000);
+    else if (way.watched) lending.follow(way, false);
+    return way.lends;
+  };
+  for (int i = 0; i < first_trial; ++i) sends(true);
+  for (int i = 0; i < pause_min; ++i) EXPECT_TRUE(sends(true));
+  for (int i = 0; i < int(Lending::lone.first_calls); ++i) EXPECT_FALSE(sends(false));
+  int tried = 0;
+  for (int i = 0; i < int(Lending::lone.calls()); ++i) tried += sends(false);
+  EXPECT_EQ(tried, block) << "with those that lead";
+  for (int i = 0; i < pause_min; ++i) EXPECT_FALSE(sends(false));
 }
 
 TEST(Lending, BeginsAsItIsTold) {

@@ -72,6 +72,57 @@ void broadcast(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
     }
 }
 
+void scatter(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  std::vector<int32_t> in(count * size_t(n)), out(count), expected(count);
+  for (const int root : {0, n - 1})
+    for (int turn = 0; turn < calls; ++turn) {
+      const bool sends = rank == root;
+      for (size_t i = 0; sends && i < in.size(); ++i) in[i] = value(root, int(i / count), i % count, turn);
+      int32_t* const to = sends && in_place ? in.data() + size_t(rank) * count : out.data();
+      ASSERT_EQ(tuttiScatter(sends ? in.data() : nullptr, to, count, tuttiInt32, root, comm, nullptr), tuttiSuccess)
+          << tuttiGetLastError(comm);
+      for (size_t i = 0; i < count; ++i) expected[i] = value(root, rank, i, turn);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), to))
+          << fmt::format("turn {} rank {} of {} root {} count {}{}", turn, rank, n, root, count, in_place ? " in place" : "");
+    }
+}
+
+void gather(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  std::vector<int32_t> in(count), out(count * size_t(n)), expected(out.size());
+  for (const int root : {0, n - 1})
+    for (int turn = 0; turn < calls; ++turn) {
+      const bool receives = rank == root;
+      int32_t* const from = receives && in_place ? out.data() + size_t(rank) * count : in.data();
+      for (size_t i = 0; i < count; ++i) from[i] = value(rank, root, i, turn);
+      ASSERT_EQ(tuttiGather(from, receives ? out.data() : nullptr, count, tuttiInt32, root, comm, nullptr), tuttiSuccess)
+          << tuttiGetLastError(comm);
+      for (size_t i = 0; receives && i < out.size(); ++i) expected[i] = value(int(i / count), root, i % count, turn);
+      ASSERT_TRUE(!receives || out == expected)
+          << fmt::format("turn {} rank {} of {} root {} count {}{}", turn, rank, n, root, count, in_place ? " in place" : "");
+    }
+}
+
+// Each rank sends to the next one and receives from the one before; to those at a distance of two as well, if there are such.
+void send_around(int n, int rank, size_t count, tuttiComm_t comm) {
+  const int reach = n > 2 ? 2 : 1;
+  std::vector<int32_t> in(count * size_t(reach)), out(in.size()), expected(in.size());
+  for (int turn = 0; turn < calls; ++turn) {
+    for (size_t i = 0; i < in.size(); ++i) in[i] = value(rank, int(i / count), i % count, turn);
+    ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+    for (int k = 0; k < reach; ++k) {
+      const size_t at = size_t(k) * count;
+      ASSERT_EQ(tuttiSend(in.data() + at, count, tuttiInt32, (rank + 1 + k) % n, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiRecv(out.data() + at, count, tuttiInt32, (rank + n - 1 - k) % n, comm, nullptr), tuttiSuccess);
+    }
+    ASSERT_EQ(tuttiGroupEnd(), tuttiSuccess) << tuttiGetLastError(comm);
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int k = int(i / count);
+      expected[i] = value((rank + n - 1 - k) % n, k, i % count, turn);
+    }
+    ASSERT_TRUE(out == expected) << fmt::format("turn {} rank {} of {} count {}", turn, rank, n, count);
+  }
+}
+
 // Blocks of unequal sizes that begin anywhere.
 void all_to_all_v(int n, int rank, size_t count, tuttiComm_t comm) {
   const auto size = [&](int from, int to) { return count + size_t(from * 3 + to * 5); };
@@ -105,12 +156,15 @@ void check_all(int n, int rank, tuttiComm_t comm) {
       all_to_all(n, rank, count, in_place, comm);
       all_gather(n, rank, count, in_place, comm);
       broadcast(n, rank, 2 * count, in_place, comm);
+      scatter(n, rank, count, in_place, comm);
+      gather(n, rank, count, in_place, comm);
+      if (!in_place) send_around(n, rank, count, comm);
     }
   all_to_all_v(n, rank, 100'003, comm);
 }
 
 TEST(PrivateMemory, IsReadRightAsThreads) {
-  for (const int n : test::sanitized ? std::vector{2, 3} : std::vector{2, 3, 5, 7, 8})
+  for (const int n : test::sanitized ? std::vector{2, 3} : std::vector{2, 3, 5, 8})
     test::run_threads(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
 }
 
@@ -172,6 +226,29 @@ tuttiResult_t broadcast_of(std::span<const std::byte> in, std::span<std::byte> o
   return tuttiBroadcast(in.data(), out.data(), in.size(), tuttiInt8, 0, comm, nullptr);
 }
 
+tuttiResult_t scatter_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  return tuttiScatter(in.data(), out.data(), in.size() / 2, tuttiInt8, 0, comm, nullptr);
+}
+tuttiResult_t gather_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  return tuttiGather(in.data(), out.data(), in.size() / 2, tuttiInt8, 1, comm, nullptr);
+}
+// Between two ranks, both at once.
+tuttiResult_t exchange_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  int rank = 0;
+  tuttiCommUserRank(comm, &rank);
+  tuttiGroupStart();
+  tuttiSend(in.data(), in.size(), tuttiInt8, 1 - rank, comm, nullptr);
+  tuttiRecv(out.data(), out.size(), tuttiInt8, 1 - rank, comm, nullptr);
+  return tuttiGroupEnd();
+}
+// Rank 0 sends alone, and so may have to end before rank 1 receives.
+tuttiResult_t send_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  int rank = 0;
+  tuttiCommUserRank(comm, &rank);
+  return rank == 0 ? tuttiSend(in.data(), in.size(), tuttiInt8, 1, comm, nullptr)
+                   : tuttiRecv(out.data(), out.size(), tuttiInt8, 0, comm, nullptr);
+}
+
 // Rank 1 is killed if it reads any.
 bool is_read(size_t bytes, decltype(&all_to_all_of) call = all_to_all_of) {
   RanksOptions options;
@@ -194,12 +271,22 @@ TEST(PrivateMemory, IsNotReadWhereNoCacheHoldsTheCall) {
   if (last_cache == 0) GTEST_SKIP() << "this machine's caches are not known";
   if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
   EXPECT_FALSE(is_read(last_cache / 4));  // of each input and output, which together fill the cache
+  EXPECT_FALSE(is_read(last_cache / 2, exchange_of));
 }
 
 TEST(PrivateMemory, IsReadWhereARootTriesIt) {
   if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
   EXPECT_TRUE(is_read(size_t{256} << 10, broadcast_of));
   EXPECT_FALSE(is_read(size_t{32} << 10, broadcast_of));
+  EXPECT_TRUE(is_read(size_t{256} << 10, scatter_of));
+}
+
+TEST(PrivateMemory, IsReadWhereWhoSendsTriesIt) {
+  if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
+  EXPECT_TRUE(is_read(size_t{256} << 10, gather_of));
+  EXPECT_TRUE(is_read(size_t{256} << 10, exchange_of));
+  EXPECT_FALSE(is_read(size_t{32} << 10, exchange_of));
+  EXPECT_FALSE(is_read(size_t{1} << 20, send_of));
 }
 
 // Groups.
