@@ -114,7 +114,8 @@ Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::
   work.output = output;
   const bool is_lone_send = repeat.call.kind == Collective::send_recv && input != nullptr;  // too small to be lent
   if (!is_lone_send) find_regions(work);
-  if (may_lend_private(repeat.call)) lend_private(repeat.operation, work, repeat.call.kind);
+  if (may_lend_private(repeat.call)) lend_private(repeat.operation, work, repeat.call);
+  else if (may_put_alone(repeat.call)) put_alone(repeat.operation, work, is_lone_send);
   const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
   if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
   return code;
@@ -223,9 +224,22 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
   return failure()->code;
 }
 
+// Whoever writes to this rank's memory by then, where it was offered, does so for a moment.
+void Communicator::await_leaving() noexcept {
+  const int gone = failure() == nullptr ? -1 : failure()->rank;
+  const TimeNs until = now_ns() + std::min(timeout_ns_, stuck_peer_ns_max);
+  for (size_t at = 0; at < links_.endpoints.size(); ++at) {
+    const Endpoint* const peer = links_.endpoints[at];
+    const bool is_gone = int(at % size_t(size_)) == gone;
+    // A thread of this process may be slow, but it cannot stop alone.
+    while (peer != nullptr && peer->is_entered() && (peer->shares_process() || (!is_gone && now_ns() < until))) ::sched_yield();
+  }
+}
+
 void Communicator::let_go() noexcept {
   for (Endpoint* endpoint : links_.endpoints)
     if (endpoint != nullptr) endpoint->revoke();
+  await_leaving();
   if (peer_path_ != nullptr) peer_path_->let_go(std::min(timeout_ns_, drain_ns_max));
   if (device_side_ != nullptr) device_side_->drain(std::min(timeout_ns_, drain_ns_max));
   by_peers_ = nullptr;
@@ -248,13 +262,53 @@ void Communicator::find_regions(Work& work) noexcept {
 
 // Buffers in ordinary memory as well, where that is faster or has to be tried. Not where no cache holds the call's buffers: the
 // kernel does not copy past the caches (out of place, 64 MiB between two ranks took 1.4 to 1.9 times as long on a Xeon).
-void Communicator::lend_private(const Operation& operation, Work& work, Collective kind) noexcept {
-  if (work.input_region != nullptr && work.output_region != nullptr) return;
+//
+// Where one of two ranks sends, and has nothing else to do, and where a gather's root copies its own block, the other one offers
+// its memory, so that both have their part of the work.
+void Communicator::lend_private(const Operation& operation, Work& work, const Call& call) noexcept {
+  work.puts = Puts::nowhere;
+  work.offers = Offer::none;
   if (work.bytes() >= work.plan->uncached_bytes_min) return;
-  const Trial trial = begin_lending(lending_->next(kind, work.bytes(), work.input == work.output));
-  if (trial.way.lends && work.input_region == nullptr) work.input_region = &private_memory_;
-  if (trial.way.lends && work.output_region == nullptr) work.output_region = &private_memory_;
+  const bool is_root = int(call.root) == rank_, in_place = work.input == work.output, offers_to_root = offers_to_gather(call);
+  switch (served_as(call.kind)) {
+    case Collective::broadcast:
+    case Collective::scatter:
+      if (is_root) break;
+      if (!crowded_ && !is_v_form(call.kind)) work.offers = Offer::half;
+      return;
+    case Collective::gather:
+      if (is_root || !offers_to_root) break;
+      if (work.input_region == nullptr) work.input_region = &private_memory_;
+      work.puts = Puts::else_sends;
+      return;
+    default: break;
+  }
+  if (!(is_root && offers_to_root) && work.input_region != nullptr && work.output_region != nullptr) return;
+  const Trial trial = begin_lending(lending_->next(call.kind, work.bytes(), in_place));
   if (trial.way.watched) watched_ = {&operation, trial};
+  if (offers_to_root) {
+    work.offers = !trial.way.lends ? Offer::declined : in_place && size_ == 2 ? Offer::half : Offer::all;
+    return;
+  }
+  if (!trial.way.lends) return;
+  if (work.input_region == nullptr) work.input_region = &private_memory_;
+  if (work.output_region == nullptr) work.output_region = &private_memory_;
+  if (is_root && in_place && size_ == 2) work.puts = Puts::else_lends;
+}
+
+// A send or a receive that no other call is beside: where the receiver waits, each may copy half of it. He sees which takes longer.
+void Communicator::put_alone(const Operation& operation, Work& work, bool sends) noexcept {
+  work.puts = Puts::nowhere;
+  work.offers = Offer::none;
+  if (work.bytes() >= work.plan->uncached_bytes_min) return;
+  if (sends) {
+    if (work.input_region == nullptr) work.input_region = &private_memory_;
+    work.puts = Puts::else_sends;
+    return;
+  }
+  const Trial trial = begin_lending(lending_->next_lone_receive(work.bytes()));
+  if (trial.way.watched) watched_ = {&operation, trial};
+  work.offers = trial.way.lends ? Offer::half : Offer::declined;
 }
 
 Communicator::Trial Communicator::begin_sends(const Request& first, bool leads) noexcept {
@@ -359,7 +413,8 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   if (multiplies_by_tiles(asked)) [[unlikely]] set_multiplied_tiles(work, request);
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
-    if (may_lend_private(call)) lend_private(operation, work, call.kind);
+    if (may_lend_private(call)) lend_private(operation, work, call);
+    else if (!request.beside_others && may_put_alone(call)) put_alone(operation, work, request.sending);
     if (request.lends && work.input_region == nullptr) work.input_region = &private_memory_;
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory

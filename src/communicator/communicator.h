@@ -208,13 +208,15 @@ class Communicator {
     if (crowded_ && !(Lending::serves_crowded(call.kind) && is_large)) return false;
     switch (served_as(call.kind)) {
       // Among several ranks a root does not see how long it takes all of them.
-      case Collective::broadcast: return size_ == 2 && is_root && is_large;
-      case Collective::scatter: return is_root;
-      case Collective::gather: return !is_root;
+      case Collective::broadcast: return size_ == 2 && is_large;
+      case Collective::scatter: return is_root || size_ == 2;
+      case Collective::gather: return !is_root || offers_to_gather(call);
       case Collective::send_recv: return false;  // one of a group may: may_lend_beside()
       default: return true;
     }
   }
+  // Whether a gather's root offers its memory, where it tries that, instead of senders' lending theirs where they try that.
+  bool offers_to_gather(const Call& call) const noexcept { return call.kind == Collective::gather && !crowded_; }
   // The same of a send beside others, in a group: all those of a rank go alike.
   bool may_lend_beside(const Request& request) const noexcept {
     return lends_private_ && request.sending && request.beside_others && !request.on_device &&
@@ -250,6 +252,7 @@ class Communicator {
 
   // Before an operation that has failed gives its memory back: nobody reads or writes it any more.
   void let_go() noexcept;
+  void await_leaving() noexcept;
 
   // --- Waiting; see drive() in wait.h.
   const PatiencePolicy& patience() const noexcept { return patience_; }
@@ -354,7 +357,11 @@ class Communicator {
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool lies_as_before(const Work& work, bool lends) const noexcept;
-  void lend_private(const Operation& operation, Work& work, Collective kind) noexcept;
+  void lend_private(const Operation& operation, Work& work, const Call& call) noexcept;
+  bool may_put_alone(const Call& call) const noexcept {
+    return lends_private_ && !crowded_ && call.kind == Collective::send_recv && call.count * element_bytes(call) >= offered_bytes_min;
+  }
+  void put_alone(const Operation& operation, Work& work, bool sends) noexcept;
   Trial begin_lending(const Lending::Way& way) noexcept;
   PeerLends lends_before(const Lending::Way& way) noexcept;
   void end_watching(const Operation& operation) noexcept;

@@ -28,7 +28,8 @@ namespace tutti {
 // been read, which takes no less than it takes the others, so if that is sooner than to copy, it is sooner for all.
 //
 // Sends of a group are so, too, but for the receives beside them: who receives from a rank before it does as that rank does, and
-// who does not leads. (A send that stands alone may have to end before its receiver comes, and is never lent for being faster.)
+// who does not leads. A send that stands alone may have to end before its receiver comes, so it is lent only where the receiver
+// waits for it, and has offered the memory that it goes to; who leads there.
 class Lending {
  public:
   // Of these kinds. Nothing is added, since an operand would be copied as well, to where it can be read.
@@ -40,7 +41,7 @@ class Lending {
     // as long lent; all_to_all from 256 KiB on 0.76 to 1.03, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in groups 0.4 to 1.0.)
     bool crowded;
   };
-  static constexpr std::array<Kind, 10> kinds = {{{Collective::all_gather},
+  static constexpr std::array<Kind, 11> kinds = {{{Collective::all_gather},
                                                   {Collective::all_to_all, false, false, true},
                                                   {Collective::all_gather_v, false, true},
                                                   {Collective::all_to_all_v, false, true},
@@ -49,7 +50,8 @@ class Lending {
                                                   {Collective::gather, true, false, true},
                                                   {Collective::scatter_v, true, true, true},
                                                   {Collective::gather_v, true, true, true},
-                                                  {Collective::send_recv, false, false, true}}};
+                                                  {Collective::send_recv, false, false, true},
+                                                  {Collective::send_recv, true}}};  // of one that stands alone
   static constexpr bool serves(Collective collective) noexcept { return index_of(collective) < kinds.size(); }
   static constexpr bool serves_crowded(Collective collective) noexcept {
     return serves(collective) && kinds[index_of(collective)].crowded;
@@ -66,6 +68,8 @@ class Lending {
     constexpr uint32_t calls() const noexcept { return 2 * block_calls; }
   };
   static constexpr Trial lone{4, 6, 3, 0.97, false};  // the first calls touch buffers and places for the first time
+  // Who sends to a gather's root may be some calls ahead of it, and so come upon the other way later.
+  static constexpr Trial lone_gather{4, 20, 14, 0.97, false};
   // A loop of few calls is over before a trial, which is long.
   static constexpr Trial crowded{48, 16, 4, 0.9, true};
 
@@ -92,7 +96,9 @@ class Lending {
     const size_t kind = index_of(collective);
     return next({kind, bytes, in_place, is_rank_0_ || kinds[kind].by_each});
   }
-  // The same of the large sends of a group, of which the first one has so many bytes.
+  // The same of a receive that stands alone,
+  Way next_lone_receive(size_t bytes) noexcept { return next({kinds.size() - 1, bytes, false, true}); }
+  // and of the large sends of a group, of which the first one has so many bytes.
   Way next_sends(size_t bytes, bool leads) noexcept { return next({index_of(Collective::send_recv), bytes, leads, leads}); }
 
   // Of who leads: when it began and ended.
@@ -123,15 +129,16 @@ class Lending {
     bool lends = false, tried = false;
     std::array<Seen, 2> seen{};  // copied, lent
   };
-  double told_by(const Seen& seen) const noexcept {
-    if (!trial_.counts_all) return seen.least;
+  static double told_by(const Seen& seen, const Trial& trial) noexcept {
+    if (!trial.counts_all) return seen.least;
     return seen.bytes > 0 ? double(seen.last - seen.first) / seen.bytes : never_ns;
   }
 
   Way next(Way way) noexcept {
     Entry& entry = entry_of(way);
+    const Trial& trial = trial_of(way);
     if (way.leads || !kinds[way.kind].sizes_differ) {
-      if (is_at_end(entry)) end_trial(entry);
+      if (is_at_end(entry, trial)) end_trial(entry, trial);
       if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
       const uint32_t call = entry.calls++;
       if (call >= entry.pause) return in_trial(way, call - entry.pause);
@@ -144,16 +151,21 @@ class Lending {
   // The call of that number in a trial.
   Way in_trial(Way way, uint32_t call) noexcept {
     Entry& entry = entry_of(way);
+    const Trial& trial = trial_of(way);
     if (call == 0) entry.seen = {};
-    way.lends = call < trial_.block_calls ? entry.lends : !entry.lends;
-    way.watched = way.leads && call % trial_.block_calls >= trial_.settling_calls;
+    way.lends = call < trial.block_calls ? entry.lends : !entry.lends;
+    way.watched = way.leads && call % trial.block_calls >= trial.settling_calls;
     return way;
   }
-  bool is_at_end(const Entry& entry) const noexcept { return entry.calls == entry.pause + trial_.calls(); }
+  // A gather's root leads where it offers its memory.
+  const Trial& trial_of(const Way& way) const noexcept {
+    return !trial_.counts_all && kinds[way.kind].collective == Collective::gather ? lone_gather : trial_;
+  }
+  static bool is_at_end(const Entry& entry, const Trial& trial) noexcept { return entry.calls == entry.pause + trial.calls(); }
   // Of who does not lead nothing was seen.
-  void end_trial(Entry& entry) const noexcept {
-    const double other = told_by(entry.seen[!entry.lends]), same = told_by(entry.seen[entry.lends]);
-    if (same != never_ns && other < same * trial_.gain_factor) entry.lends = !entry.lends;
+  static void end_trial(Entry& entry, const Trial& trial) noexcept {
+    const double other = told_by(entry.seen[!entry.lends], trial), same = told_by(entry.seen[entry.lends], trial);
+    if (same != never_ns && other < same * trial.gain_factor) entry.lends = !entry.lends;
     entry.tried = true;
     entry.calls = 0;
     entry.pause = std::clamp(2 * entry.pause, pause_min, pause_max);
@@ -165,7 +177,7 @@ class Lending {
     for (size_t distance = 1; distance < size_classes; ++distance) {
       for (const size_t there : {here - distance, here + distance}) {  // below 0: far above
         if (there >= size_classes) continue;
-        if (is_at_end(sizes[there])) end_trial(sizes[there]);
+        if (is_at_end(sizes[there], trial_of(way))) end_trial(sizes[there], trial_of(way));
         if (!sizes[there].tried) continue;
         sizes[here].lends = sizes[there].lends;
         sizes[here].pause = first_calls_as_neighbour;

@@ -108,6 +108,11 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
       small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
       is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < shared_exchange_bytes_min);
   operation.fetches_ = operation.alone_ && !operation.exchange_ && work.bytes() >= fetched_bytes_min;
+  if (work.offers != Offer::none) [[unlikely]] offer(operation);
+}
+
+void Engine::offer(Operation& operation) const noexcept {
+  for (int i = 0; i < operation.channels_; ++i) Run<false>(operation.work_, operation.channel_[size_t(i)]).offer();
 }
 
 // What a channel has beside its share.
@@ -171,6 +176,7 @@ void Engine::rewind(Operation& operation) const noexcept {
     channel.step = 0;
     Run<false>(operation.work_, channel).begin_step();
   }
+  if (operation.work_.offers != Offer::none) [[unlikely]] offer(operation);
 }
 
 Status Engine::restart(Operation& operation, const std::byte* input, std::byte* output) const noexcept {

@@ -61,6 +61,8 @@ struct Work {
   const MultipliedInput* multiplied = nullptr;  // what the input is made of, if not null; not of v-forms, nor on a device;
                                                 // outlives the operation
   uint64_t signature = 0;
+  Puts puts = Puts::nowhere;                       // input that lies in private memory
+  Offer offers = Offer::none;     // to output; not of v-forms, nor on a device
 
   // Of the whole buffer.
   size_t bytes() const noexcept {
@@ -168,7 +170,7 @@ class Engine {
     return multiplied_tile_bytes(work) * size_t(channels);
   }
 
-  // Prepares an operation on channels [first_channel, first_channel + channels). Touches no endpoint. The plan's
+  // Prepares an operation on channels [first_channel, first_channel + channels). Touches no endpoint, but to offer it memory. The plan's
   // message_chunks_max must be that of the largest message of any rank, so that all ranks cut alike.
   void start(Operation& operation, const Work& work, int first_channel, int channels) const noexcept;
 
@@ -226,6 +228,7 @@ class Engine {
   class DeviceRun;
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
+  void offer(Operation& operation) const noexcept;
   void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;
   bool is_small(const Work& work) const noexcept;

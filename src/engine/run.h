@@ -69,6 +69,16 @@ class Engine::Run {
     if constexpr (multiplied) make_input();
   }
 
+  // Before the first tile: to each sender, where what it sends first will lie.
+  void offer() noexcept {
+    if (v_form || multiplied || work_.vectors > 1) return;
+    for (uint32_t step = 0; step < plan_.steps.size(); ++step) {
+      const Fold& fold = plan_.steps[step];
+      if (fold.early == 0 || fold.n_to > 0 || fold.dst.count != 1) continue;
+      sender(fold, 0).offer(write_at(fold.dst), bytes_received_on(step), signature(fold), work_.offers);
+    }
+  }
+
   Status move() noexcept {
     return move_with([this](const Fold& fold) { return move_step(fold); });
   }
@@ -196,6 +206,12 @@ class Engine::Run {
         commit_all(fold, bytes);
         return Status::done;
       }
+      if (work_.offers != Offer::none && fold.n_to == 0 && fold.a.count == 1) {
+        // Of all tiles at once: before others are awaited, who write in the meantime.
+        if (channel_.tile == 0 && source != write_at(fold.dst))
+          copy_bytes(write_at(fold.dst), source, bytes + bytes_of_later_tiles(fold.dst), copy_store(write_at(fold.dst), bytes));
+        return Status::done;
+      }
       // Others wait for the messages; nobody here for the copy.
       const Status sent = send_to_all(fold, source, bytes);
       if (sent == Status::failed) return sent;
@@ -266,7 +282,7 @@ class Engine::Run {
       const Status both = receive_and_send_next(from, message, write_at(fold.dst), bytes, how);
       if (both != Status::again) return both;
     }
-    copy_bytes(write_at(fold.dst), message, bytes, how);
+    if (message != write_at(fold.dst)) copy_bytes(write_at(fold.dst), message, bytes, how);
     return from.release();
   }
 
@@ -277,18 +293,46 @@ class Engine::Run {
     return until < channel_.share_count ? (channel_.share_count - until) * work_.element_bytes : 0;
   }
 
-  // What the same rank sends next to where the memory of this step's message goes on: in later tiles, or in this one. What is
-  // passed on is better taken message by message.
-  [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
-    if (v_form || multiplied || work_.vectors > 1 || fold.n_to > 0) return;
+  // What lies behind the memory of some steps, and is their part of the tiles that follow: where they have all of a tile.
+  size_t bytes_behind_tile(size_t bytes) const noexcept {
+    const size_t from = channel_.tile * channel_.tile_elements, until = from + channel_.tile_elements;
+    const bool has_all = !v_form && !plan_.shape.blocks && until < channel_.share_count &&
+                         bytes == channel_.tile_elements * work_.element_bytes;
+    return has_all ? (channel_.share_count - until) * work_.element_bytes : 0;
+  }
+
+  // The message of a step with what the same rank sends next to where the memory goes on: in this tile, and in later ones.
+  size_t bytes_received_on(uint32_t first) const noexcept {
+    const Fold& fold = plan_.steps[first];
     const std::byte* const data = write_at(fold.dst);
+    const size_t bytes = step_elements(fold) * work_.element_bytes;
     size_t all = bytes + (fold.early == 1 ? bytes_of_later_tiles(fold.dst) : 0);  // each message is the next tile's
-    for (size_t step = channel_.step + 1; step < plan_.steps.size(); ++step) {
+    for (size_t step = first + 1; step < plan_.steps.size(); ++step) {
       const Fold& next = plan_.steps[step];
-      if (next.early == 0 || next.n_to > 0 || &sender(next, 0) != &from || write_at(next.dst) != data + all) break;
+      if (next.early == 0 || next.n_to > 0 || &sender(next, 0) != &sender(fold, 0) || write_at(next.dst) != data + all) return all;
       all += step_elements(next) * work_.element_bytes;
     }
-    if (all > bytes) from.may_read_on(data, all);
+    return all > bytes ? all + bytes_behind_tile(all) : all;
+  }
+
+  // The same of what is sent on from where it lies.
+  size_t bytes_sent_on(const Fold& fold, const std::byte* data, size_t bytes) const noexcept {
+    size_t all = bytes + bytes_of_later_tiles(fold.source());
+    for (size_t step = channel_.step + 1; step < plan_.steps.size(); ++step) {
+      const Fold& next = plan_.steps[step];
+      if (next.n_from > 0 || next.dst.count > 0 || next.n_to != 1 || lends_from(next) != lends_from(fold) ||
+          plan_.to(next)[0] != plan_.to(fold)[0] || read_at(next.a) != data + all)
+        return all;
+      all += step_elements(next) * work_.element_bytes;
+    }
+    return all > bytes ? all + bytes_behind_tile(all) : all;
+  }
+
+  // What is passed on is better taken message by message.
+  [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
+    if (v_form || multiplied || work_.vectors > 1 || fold.n_to > 0) return;
+    const size_t all = bytes_received_on(channel_.step);
+    if (all > bytes) from.may_read_on(write_at(fold.dst), all);
   }
 
   // Whether another tile follows this step.
@@ -589,10 +633,12 @@ class Engine::Run {
       commit_all(fold, bytes);
       return Status::done;
     }
-    const size_t later = lends && region->is_private() && may_lend_on(fold) ? bytes_of_later_tiles(fold.source()) : 0;
+    const bool lends_on = lends && region->is_private() && may_lend_on(fold);
+    const size_t all = !lends_on ? bytes : to.size() == 1 ? bytes_sent_on(fold, data, bytes) : bytes + bytes_of_later_tiles(fold.source());
+    const Puts puts = lends_on && to.size() == 1 ? work_.puts : Puts::nowhere;
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
-      if (later > 0) receiver.may_lend_on(data, bytes + later);
+      if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts);
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
                                   : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;

@@ -108,6 +108,14 @@ inline constexpr size_t outbox_bytes_min = 128;
 
 enum class PeerLends : uint8_t { unknown, no, yes };
 
+// What a receiver offers: that the sender writes to where the data belong, the last part of them. declined: it may do so in other
+// calls, and who sends had better know.
+enum class Offer : uint8_t { none, declined, half, all };
+// Whether a sender that lends private memory does: not at all; where that is offered, and else lends; or else sends.
+enum class Puts : uint8_t { nowhere, else_lends, else_sends };
+// No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
+inline constexpr size_t offered_bytes_min = size_t{64} << 10;
+
 // One peer on one channel.
 class Endpoint {
  public:
@@ -128,7 +136,7 @@ class Endpoint {
 
   // Before memory at `data` is lent: the bytes from there on, as many as `bytes`, are lent by it and by later messages of the same call,
   // one after the other, and keep their content as the first ones do. So the peer may take all of them at once.
-  virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
+  virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] Puts puts) noexcept {}
 
   // Whether the region may be a private one (LentRegion::is_private). Else it must not be.
   virtual bool lends_private() const noexcept { return false; }
@@ -177,6 +185,11 @@ class Endpoint {
   // of the same call that follow it from this peer, one after the other, and nobody looks at them before. So what has come of
   // these may be brought with it, where that is shorter. Holds for that message.
   virtual void may_read_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
+
+  // As may_read_on, and the peer may write there, the part that it is told, until the next message has been received, or revoke() was
+  // called and is_entered() says no.
+  virtual void offer([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] uint64_t signature,
+                     [[maybe_unused]] Offer part) noexcept {}
 
   // Says that recv() will be asked for these messages, to places in `region`. True: the transport may let the peer write
   // them there from now on, until each has been received or revoke() was called; then view() may not be asked for them.

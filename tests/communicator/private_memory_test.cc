@@ -123,6 +123,22 @@ void send_around(int n, int rank, size_t count, tuttiComm_t comm) {
   }
 }
 
+// From rank to rank and around, and the other way round at every second turn; with late senders and late receivers.
+void pass_on(int n, int rank, size_t count, tuttiComm_t comm) {
+  std::vector<int32_t> in(count), out(count), expected(count);
+  for (int turn = 0; turn < calls; ++turn) {
+    const int step = turn % 2 == 0 ? 1 : n - 1, to = (rank + step) % n, from = (rank + n - step) % n;
+    for (size_t i = 0; i < count; ++i) in[i] = value(rank, 0, i, turn);
+    if (turn % 7 == rank) ::usleep(300);
+    const auto send = [&] { ASSERT_EQ(tuttiSend(in.data(), count, tuttiInt32, to, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm); };
+    if (rank == 0) send();
+    ASSERT_EQ(tuttiRecv(out.data(), count, tuttiInt32, from, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+    if (rank != 0) send();
+    for (size_t i = 0; i < count; ++i) expected[i] = value(from, 0, i, turn);
+    ASSERT_TRUE(out == expected) << fmt::format("turn {} rank {} of {} count {}", turn, rank, n, count);
+  }
+}
+
 // Blocks of unequal sizes that begin anywhere.
 void all_to_all_v(int n, int rank, size_t count, tuttiComm_t comm) {
   const auto size = [&](int from, int to) { return count + size_t(from * 3 + to * 5); };
@@ -159,6 +175,7 @@ void check_all(int n, int rank, tuttiComm_t comm) {
       scatter(n, rank, count, in_place, comm);
       gather(n, rank, count, in_place, comm);
       if (!in_place) send_around(n, rank, count, comm);
+      if (!in_place) pass_on(n, rank, count, comm);
     }
   all_to_all_v(n, rank, 100'003, comm);
 }
@@ -201,9 +218,9 @@ TEST(PrivateMemory, IsNotReadWhereARankLendsNone) {
 }
 
 // As a container's filter does; or more strictly.
-void forbid_reading_of_processes(uint32_t punishment = SECCOMP_RET_ERRNO | EPERM) {
+void forbid(uint32_t system_call, uint32_t punishment = SECCOMP_RET_ERRNO | EPERM) {
   sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_process_vm_readv, 0, 1),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, system_call, 0, 1),
                            BPF_STMT(BPF_RET | BPF_K, punishment),
                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   const sock_fprog filter{4, program};
@@ -214,7 +231,16 @@ void forbid_reading_of_processes(uint32_t punishment = SECCOMP_RET_ERRNO | EPERM
 TEST(PrivateMemory, IsNotReadWhereTheKernelForbidsIt) {
   RanksOptions options;
   options.before_join = [](int rank) {
-    if (rank == 1) forbid_reading_of_processes();
+    if (rank == 1) forbid(__NR_process_vm_readv);
+  };
+  test::run_processes(2, options, [](int rank, tuttiComm_t comm) { check_all(2, rank, comm); });
+}
+
+// What may be read may not be written everywhere.
+TEST(PrivateMemory, IsNotWrittenWhereTheKernelForbidsIt) {
+  RanksOptions options;
+  options.before_join = [](int rank) {
+    if (rank == 1) forbid(__NR_process_vm_writev);
   };
   test::run_processes(2, options, [](int rank, tuttiComm_t comm) { check_all(2, rank, comm); });
 }
@@ -230,7 +256,7 @@ tuttiResult_t scatter_of(std::span<const std::byte> in, std::span<std::byte> out
   return tuttiScatter(in.data(), out.data(), in.size() / 2, tuttiInt8, 0, comm, nullptr);
 }
 tuttiResult_t gather_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
-  return tuttiGather(in.data(), out.data(), in.size() / 2, tuttiInt8, 1, comm, nullptr);
+  return tuttiGather(in.data(), out.data(), in.size() / 2, tuttiInt8, 0, comm, nullptr);
 }
 // Between two ranks, both at once.
 tuttiResult_t exchange_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
@@ -241,20 +267,22 @@ tuttiResult_t exchange_of(std::span<const std::byte> in, std::span<std::byte> ou
   tuttiRecv(out.data(), out.size(), tuttiInt8, 1 - rank, comm, nullptr);
   return tuttiGroupEnd();
 }
-// Rank 0 sends alone, and so may have to end before rank 1 receives.
-tuttiResult_t send_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+// There and back.
+tuttiResult_t return_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
   int rank = 0;
   tuttiCommUserRank(comm, &rank);
-  return rank == 0 ? tuttiSend(in.data(), in.size(), tuttiInt8, 1, comm, nullptr)
-                   : tuttiRecv(out.data(), out.size(), tuttiInt8, 0, comm, nullptr);
+  if (rank == 0)
+    if (const tuttiResult_t sent = tuttiSend(in.data(), in.size(), tuttiInt8, 1, comm, nullptr); sent != tuttiSuccess) return sent;
+  if (const tuttiResult_t got = tuttiRecv(out.data(), out.size(), tuttiInt8, 1 - rank, comm, nullptr); got != tuttiSuccess) return got;
+  return rank == 0 ? tuttiSuccess : tuttiSend(in.data(), in.size(), tuttiInt8, 0, comm, nullptr);
 }
 
-// Rank 1 is killed if it reads any.
-bool is_read(size_t bytes, decltype(&all_to_all_of) call = all_to_all_of) {
+// Rank 1 is killed if it makes that system call.
+bool asks_kernel(uint32_t system_call, size_t bytes, decltype(&all_to_all_of) call) {
   RanksOptions options;
   options.timeout_ms = 60'000;
   test::Processes processes(2, options, [=](int rank, tuttiComm_t comm) {
-    if (rank == 1) forbid_reading_of_processes(SECCOMP_RET_KILL_PROCESS);
+    if (rank == 1) forbid(system_call, SECCOMP_RET_KILL_PROCESS);
     const std::vector<std::byte> in(bytes);
     std::vector<std::byte> out(bytes);
     for (int turn = 0; turn < calls; ++turn)
@@ -265,6 +293,8 @@ bool is_read(size_t bytes, decltype(&all_to_all_of) call = all_to_all_of) {
   EXPECT_TRUE(status == 0 || WTERMSIG(status) == SIGSYS) << status;
   return status != 0;
 }
+bool is_read(size_t bytes, decltype(&all_to_all_of) call = all_to_all_of) { return asks_kernel(__NR_process_vm_readv, bytes, call); }
+bool is_written(size_t bytes, decltype(&all_to_all_of) call) { return asks_kernel(__NR_process_vm_writev, bytes, call); }
 
 TEST(PrivateMemory, IsNotReadWhereNoCacheHoldsTheCall) {
   const size_t last_cache = cache_sizes(discover_host()).last_bytes;
@@ -283,10 +313,18 @@ TEST(PrivateMemory, IsReadWhereARootTriesIt) {
 
 TEST(PrivateMemory, IsReadWhereWhoSendsTriesIt) {
   if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
-  EXPECT_TRUE(is_read(size_t{256} << 10, gather_of));
   EXPECT_TRUE(is_read(size_t{256} << 10, exchange_of));
   EXPECT_FALSE(is_read(size_t{32} << 10, exchange_of));
-  EXPECT_FALSE(is_read(size_t{1} << 20, send_of));
+}
+
+TEST(PrivateMemory, IsWrittenWhereItIsOffered) {
+  if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
+  EXPECT_TRUE(is_written(size_t{512} << 10, return_of));
+  EXPECT_TRUE(is_written(size_t{1} << 20, gather_of));
+  EXPECT_FALSE(is_read(size_t{1} << 20, gather_of));
+  EXPECT_FALSE(is_written(size_t{32} << 10, return_of));
+  EXPECT_FALSE(is_written(size_t{1} << 20, exchange_of));
+  EXPECT_FALSE(is_written(size_t{1} << 20, all_to_all_of));
 }
 
 // Groups.

@@ -1,4 +1,4 @@
-// Reading another process's memory by way of the kernel: its bytes, or an error that says why not.
+// Reading and writing another process's memory by way of the kernel: its bytes, or an error that says why not.
 #include "transport/shm/shm_peek.h"
 
 #include <sys/mman.h>
@@ -80,6 +80,22 @@ TEST_F(ShmPeeks, ReadWhatTheOtherProcessHas) {
     EXPECT_EQ(std::find_if(received.begin(), end, wrong), end);
     EXPECT_EQ(std::count(end, received.end(), std::byte{0}), received.end() - end);
   }
+}
+
+TEST_F(ShmPeeks, WriteToTheOtherProcess) {
+  Child child;
+  const ShmPeek peek(child.pid(), proof_at(child.proof));
+  const std::vector<std::byte> sent(1000, std::byte{9});
+  ASSERT_EQ(peek.write(sent.data(), child.memory.data() + 3, sent.size()), 0);
+  std::vector<std::byte> received(sent.size() + 2);
+  ASSERT_EQ(peek.read(received.data(), child.memory.data() + 2, received.size()), 0);
+  EXPECT_EQ(received.front(), std::byte{7});
+  EXPECT_EQ(received.back(), std::byte{7});
+  EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.begin() + 1));
+  EXPECT_EQ(ShmPeek(child.pid(), {number + 1, proof_at(child.proof).number_at}).write(sent.data(), child.memory.data(), 1), EFAULT);
+  EXPECT_EQ(peek.write(sent.data(), nullptr, 1), EFAULT);
+  child.end();
+  EXPECT_EQ(peek.write(sent.data(), child.memory.data(), 1), ESRCH);
 }
 
 TEST_F(ShmPeeks, KnowAProcessThatIsNotThePeer) {
@@ -164,7 +180,7 @@ TEST_F(ShmPeeks, ReadOnWhereMessagesFollowEachOther) {
     const auto lend = [&](size_t k) {
       size_t done = 0;
       const std::byte* const at = memory.data() + the.at[k] * message;
-      if (k == 0 && the.told > 0) lender.may_lend_on(at, the.told * message);
+      if (k == 0 && the.told > 0) lender.may_lend_on(at, the.told * message, Puts::nowhere);
       ASSERT_EQ(lender.lend(all, at, message, the.calls[k], done), Status::done);
     };
     for (size_t k = 0; k < (one_by_one ? 1 : n); ++k) lend(k);
@@ -207,7 +223,7 @@ TEST_F(ShmPeeks, ForgetWhatWasReadOnAndThenSent) {
   std::vector<std::byte> memory(2 * message, std::byte{1}), received(2 * message);
   std::byte *const second = memory.data() + message, *const place = received.data() + message;
   size_t done = 0;
-  lender.may_lend_on(memory.data(), 2 * message);
+  lender.may_lend_on(memory.data(), 2 * message, Puts::nowhere);
   ASSERT_EQ(lender.lend(all, memory.data(), message, 1, done), Status::done);
   reader.may_read_on(received.data(), 2 * message);
   done = 0;
@@ -221,6 +237,150 @@ TEST_F(ShmPeeks, ForgetWhatWasReadOnAndThenSent) {
     ASSERT_EQ(reader.recv(place, message, 1, done), Status::done);
     EXPECT_TRUE(std::equal(second, second + message, place)) << lends;
   }
+}
+
+// A receiver that offers where messages belong, and a sender that lends them.
+class ShmOffers : public ShmPeeks {
+ protected:
+  static constexpr size_t message = 32 * 1024, n = 4, all_bytes = n * message;
+
+  void SetUp() override {
+    ShmPeeks::SetUp();
+    if (IsSkipped()) return;
+    fill(memory.data(), memory.size(), 5);
+  }
+  // The k-th message, as the sender has it.
+  Status lend(size_t k, Puts puts, uint64_t call = 1) {
+    size_t done = 0;
+    const std::byte* const at = memory.data() + k * message;
+    lender.may_lend_on(at, (n - k) * message, puts);
+    return lender.lend({LentRegion::private_number, nullptr, ~size_t{0}}, at, message, call, done);
+  }
+  Status recv(size_t k) {
+    size_t done = 0;
+    reader.may_read_on(received.data() + k * message, (n - k) * message);
+    return reader.recv(received.data() + k * message, message, 1, done);
+  }
+  // Until all has come.
+  void recv_all() {
+    for (size_t k = 0; k < n; ++k) {
+      Status status = Status::again;
+      for (int look = 0; look < 3 && status == Status::again; ++look) status = recv(k);
+      ASSERT_EQ(status, Status::done) << k;
+    }
+    EXPECT_TRUE(received == memory);
+  }
+  bool is_there(size_t from, size_t until) const {
+    return std::equal(received.begin() + long(from), received.begin() + long(until), memory.begin() + long(from));
+  }
+  bool is_untouched(size_t from, size_t until) const {
+    return std::all_of(received.begin() + long(from), received.begin() + long(until), [](std::byte b) { return b == std::byte{0}; });
+  }
+
+  std::vector<std::shared_ptr<FakeBootstrap>> bootstraps = fake_bootstraps(2);
+  std::vector<std::unique_ptr<Transport>> ranks =
+      on_each_rank(bootstraps, [this](int rank) { return make_shm(*bootstraps[size_t(rank)], {}); });
+  Endpoint &lender = *ranks[0]->endpoint(1, 0), &reader = *ranks[1]->endpoint(0, 0);
+  std::vector<std::byte> memory = std::vector<std::byte>(all_bytes), received = std::vector<std::byte>(all_bytes);
+};
+
+TEST_F(ShmOffers, AreWrittenToByTheSenderForItsPart) {
+  for (const Offer part : {Offer::half, Offer::all}) {
+    std::fill(received.begin(), received.end(), std::byte{0});
+    reader.offer(received.data(), all_bytes, 1, part);
+    ASSERT_EQ(lend(0, Puts::else_sends), Status::done);
+    const size_t read = part == Offer::all ? 0 : all_bytes / 2;
+    EXPECT_TRUE(is_untouched(0, read));
+    EXPECT_TRUE(is_there(read, all_bytes));
+    for (size_t k = 1; k < n; ++k) ASSERT_EQ(lend(k, Puts::else_sends), Status::done);
+    EXPECT_EQ(lender.flush(), Status::again) << "what the receiver has yet to read";
+    recv_all();
+    EXPECT_EQ(lender.flush(), Status::done);
+  }
+}
+
+// Whose contents change afterwards, as a caller's do.
+TEST_F(ShmOffers, AreOfOneMessageAndNotOfLaterOnes) {
+  reader.offer(received.data(), all_bytes, 1, Offer::all);
+  for (int turn = 0; turn < 3; ++turn) {
+    std::fill(received.begin(), received.end(), std::byte{0});
+    for (size_t k = 0; k < n; ++k) ASSERT_EQ(lend(k, Puts::else_lends), Status::done);
+    EXPECT_EQ(is_untouched(0, all_bytes), turn > 0) << "offered once";
+    recv_all();
+    fill(memory.data(), memory.size(), uint64_t(turn));
+  }
+}
+
+TEST_F(ShmOffers, AreNotTakenForAnotherCall) {
+  reader.offer(received.data(), all_bytes, 1, Offer::all);
+  ASSERT_EQ(lend(0, Puts::else_lends, 2), Status::done);
+  EXPECT_TRUE(is_untouched(0, all_bytes));
+  EXPECT_EQ(recv(0), Status::failed);
+  EXPECT_EQ(reader.fault().kind, FaultKind::mismatch);
+  EXPECT_EQ(reader.fault().bytes, message);
+}
+
+TEST_F(ShmOffers, AreFoundToMismatchByTheMessagesSize) {
+  reader.offer(received.data(), all_bytes, 1, Offer::all);
+  ASSERT_EQ(lend(0, Puts::else_lends), Status::done);
+  size_t done = 0;
+  EXPECT_EQ(reader.recv(received.data(), 2 * message, 1, done), Status::failed);
+  EXPECT_EQ(reader.fault().kind, FaultKind::mismatch);
+  EXPECT_EQ(reader.fault().bytes, message);
+}
+
+TEST_F(ShmOffers, AreNoneWhileMessagesAreUnderWay) {
+  size_t done = 0;
+  ASSERT_EQ(lender.send(memory.data(), message, 1, done), Status::done);
+  reader.offer(received.data(), all_bytes, 1, Offer::all);
+  ASSERT_EQ(lend(1, Puts::else_lends), Status::done);
+  EXPECT_TRUE(is_untouched(0, all_bytes)) << "what is offered is for the message before";
+  ASSERT_EQ(recv(0), Status::done);
+  ASSERT_EQ(recv(1), Status::done);
+  EXPECT_TRUE(is_there(0, 2 * message));
+}
+
+TEST_F(ShmOffers, AreDeclinedAndSmallOnesNotMade) {
+  reader.offer(received.data(), all_bytes, 1, Offer::half);
+  for (size_t k = 0; k < n; ++k) ASSERT_EQ(lend(k, Puts::else_lends), Status::done);
+  recv_all();
+  std::fill(received.begin(), received.end(), std::byte{0});
+  reader.offer(received.data(), offered_bytes_min - 1, 1, Offer::all);
+  reader.offer(received.data(), all_bytes, 1, Offer::declined);
+  ASSERT_EQ(lend(0, Puts::else_sends), Status::done);
+  EXPECT_EQ(lender.flush(), Status::done) << "it was sent";
+  EXPECT_TRUE(is_untouched(0, all_bytes));
+  ASSERT_EQ(recv(0), Status::done);
+  EXPECT_TRUE(is_there(0, message));
+}
+
+// Who gives its memory up, once nobody is in it, finds it as it left it.
+TEST_F(ShmOffers, AreNotWrittenToOnceRevoked) {
+  reader.offer(received.data(), all_bytes, 1, Offer::all);
+  reader.revoke();
+  EXPECT_FALSE(reader.is_entered());
+  EXPECT_EQ(lend(0, Puts::else_sends), Status::failed);
+  EXPECT_EQ(lender.fault().kind, FaultKind::closed);
+  EXPECT_TRUE(is_untouched(0, all_bytes));
+  EXPECT_FALSE(reader.is_entered());
+}
+
+// Memory that cannot be written is no reason to fail: the message is sent, and so are others from then on.
+TEST_F(ShmOffers, ThatCannotBeWrittenToAreDoneWithout) {
+  void* const closed = ::mmap(nullptr, all_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(closed, MAP_FAILED);
+  for (int turn = 0; turn < 2; ++turn) {
+    reader.offer(static_cast<std::byte*>(closed), all_bytes, 1, Offer::all);
+    for (size_t k = 0; k < n; ++k) {
+      Status status = lend(k, turn == 0 ? Puts::else_lends : Puts::else_sends);
+      ASSERT_EQ(status, Status::done) << k;
+      for (status = recv(k); status == Status::again;) status = recv(k);
+      ASSERT_EQ(status, Status::done) << k;
+    }
+    EXPECT_TRUE(received == memory);
+    std::fill(received.begin(), received.end(), std::byte{0});
+  }
+  ::munmap(closed, all_bytes);
 }
 
 TEST_F(ShmPeeks, AreOfRanksThatLend) {

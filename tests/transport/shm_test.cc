@@ -143,9 +143,10 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
                                    offsetof(ShmLine, payload), shm_inline_bytes_max, sizeof(ShmFifo));
   layout += fmt::format(", lent place {}, part {}, bits {:x} {:x} {:x}", sizeof(LentPlace), sizeof(ShmPart), shm_lent_bit,
                         shm_outbox_bit, shm_part);
+  layout += fmt::format(", put {:x} {}, offer {}", shm_put, sizeof(ShmPut), sizeof(ShmOffer));
   layout += fmt::format(", bulk from {} in a page", shm_bulk_page_offset);
-  EXPECT_EQ(layout, "protocol 16: line 128, payload at 24, inline 104, FIFO 384, lent place 32, part 24, "
-                    "bits 80000000 40000000 3fffffff, bulk from 2048 in a page");
+  EXPECT_EQ(layout, "protocol 17: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
+                    "bits 80000000 40000000 3fffffff, put 3ffffffe 32, offer 32, bulk from 2048 in a page");
 }
 
 // All of it, and nothing beside it: no byte of the caller's memory past the message is read or written.

@@ -70,6 +70,12 @@ inline ShmPart part_of(const ShmLine& line) noexcept {
   return part;
 }
 
+inline ShmPut put_of(const ShmLine& line) noexcept {
+  ShmPut put;
+  std::memcpy(&put, line.payload, sizeof put);
+  return put;
+}
+
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(const ShmLink& link)
@@ -162,19 +168,77 @@ bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
 // The line alone is sent, and says where the message lies.
 Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
                          size_t& bytes_done) noexcept {
-  if (!may_lend(region, bytes)) return send(data, bytes, signature, bytes_done);
+  const std::span<const std::byte> free = std::exchange(free_to_lend_, {});
+  const Puts puts = std::exchange(puts_, Puts::nowhere);
+  if (!may_lend(region, bytes) || sent_ + 1 == unput_) return send(data, bytes, signature, bytes_done);
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
-  ShmLine& line = out_line();
-  const std::span<const std::byte> free = std::exchange(free_to_lend_, {});
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
-  const LentPlace place{region.number, uint64_t(data - region.begin), data, all - bytes};
+  if (puts != Puts::nowhere && data != put_.data()) {
+    if (all >= offered_bytes_min && is_offered(signature)) {
+      const Status status = put(data, all, bytes, signature);
+      if (status == Status::failed) return status;
+      if (status == Status::again) return send(data, bytes, signature, bytes_done);
+    } else if (puts == Puts::else_sends) {
+      return send(data, bytes, signature, bytes_done);
+    }
+  }
+  publish_lent({region.number, uint64_t(data - region.begin), data, all - bytes}, bytes, signature);
+  put_ = data == put_.data() && bytes < put_.size() ? put_.subspan(bytes) : std::span<const std::byte>();
+  bytes_done = bytes;
+  return Status::done;
+}
+
+void ShmEndpoint::publish_lent(const LentPlace& place, size_t bytes, uint64_t signature) noexcept {
+  ShmLine& line = out_line();
   std::memcpy(line.payload, &place, sizeof place);
   lent_until_ = sent_ + 1;
   lent_ = true;
   publish(line, bytes | shm_lent_bit, signature);
-  bytes_done = bytes;
-  return Status::done;
+}
+
+// Whether the receiver, who has all that was sent before, has said where the next message goes. If it did so in its last call, it is
+// awaited, but not for long if it did not come before: it may be in another call.
+bool ShmEndpoint::is_offered(uint64_t signature) noexcept {
+  constexpr int looks_max = 10'000;  // half a millisecond
+  constexpr uint32_t misses_max = 4, rarely = 64;
+  if (!may_put_ || peek_ == nullptr || sent_limit_ - sent_ < 2) return false;
+  const ShmOffer& offer = out_->offer;
+  const auto is_here = [&] {
+    const uint32_t number = offer.number.load(std::memory_order_acquire);  // pairs with the store in offer()
+    return number == sent_ + 1 && number != taken_offer_;
+  };
+  const auto is_made = [&] { return offer.part.load(std::memory_order_relaxed) > Offer::declined; };
+  if (!is_made()) return false;
+  if (awaited_ != sent_ + 1) {
+    awaited_ = sent_ + 1;
+    const bool waits = missed_ < misses_max || missed_ % rarely == 0;
+    for (int look = 1; waits && look < looks_max && is_made() && !is_here(); ++look) cpu_relax();
+    missed_ = is_here() ? 0 : missed_ + 1;
+  }
+  return is_here() && is_made() && offer.signature.load(std::memory_order_relaxed) == signature;
+}
+
+// done: what the receiver leaves to this rank lies with him. again: it does not, so the message is to be sent.
+[[gnu::noinline]] Status ShmEndpoint::put(const std::byte* data, size_t all, size_t bytes, uint64_t signature) noexcept {
+  constexpr size_t page_bytes = 4096;
+  const ShmOffer& offer = out_->offer;
+  std::byte* const to = offer.data.load(std::memory_order_relaxed);
+  all = std::max(bytes, std::min<size_t>(all, offer.bytes.load(std::memory_order_relaxed)));
+  const bool writes_all = offer.part.load(std::memory_order_relaxed) == Offer::all;
+  const ShmPut put{data, all, writes_all ? 0 : all / 2 / page_bytes * page_bytes, bytes};
+  if (!enter()) return Status::failed;
+  taken_offer_ = sent_ + 1;
+  ShmLine& line = out_line();
+  std::memcpy(line.payload, &put, sizeof put);
+  publish(line, shm_put, signature);
+  const int error_number = peek_->write(data + put.read, to + put.read, all - put.read);
+  leave();
+  if (error_number == ESRCH) return fail_to_peek(error_number, all);
+  may_put_ = error_number == 0;
+  if (!may_put_) unput_ = sent_ + 1;
+  put_ = may_put_ ? std::span(data, all) : std::span<const std::byte>();
+  return may_put_ ? Status::done : Status::again;
 }
 
 bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
@@ -317,6 +381,7 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
 // Apart, as all that is noinline here, so that a small message needs no stack frame.
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {
+  withdraw_offer();
   const std::span<const std::byte> free = std::exchange(free_to_read_, {});
   if (see_where_it_lies(line)) {
     if (peek(line, data, free.data() == data ? free.size() : bytes) != Status::done) return Status::failed;
@@ -339,6 +404,7 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 }
 
 [[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {
+  withdraw_offer();
   data = in_bulk(line);
   if (!see_where_it_lies(line)) return Status::done;
   if (borrowed_ != nullptr) return Status::done;
@@ -348,6 +414,45 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
     borrowed_ = stage_;
   }
   data = borrowed_;
+  return Status::done;
+}
+
+// Nothing that was sent before is under way, or it is not known which message will be the next one. Once is enough.
+void ShmEndpoint::offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept {
+  const uint32_t number = received_ + 1;
+  if (peek_ == nullptr || failed_ || bytes < offered_bytes_min || offered_.number == number) return;
+  ShmOffer& offer = in_->offer;
+  if (watch().arrived() || part == Offer::declined) {  // who sends is told for later calls
+    if (offer.part.load(std::memory_order_relaxed) != part) offer.part.store(part, std::memory_order_relaxed);
+    return;
+  }
+  offered_ = {data, bytes, number};
+  offer.data.store(data, std::memory_order_relaxed);
+  offer.bytes.store(bytes, std::memory_order_relaxed);
+  offer.signature.store(signature, std::memory_order_relaxed);
+  offer.part.store(part, std::memory_order_relaxed);
+  offer.number.store(number, std::memory_order_release);  // pairs with the load in is_offered
+}
+
+// Of memory for a message that has come in another way: numbers come again.
+void ShmEndpoint::withdraw_offer() noexcept {
+  if (offered_.number == received_ + 1) in_->offer.number.store(0, std::memory_order_relaxed);
+}
+
+bool ShmEndpoint::says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept {
+  if (line.bytes != shm_put || line.signature != signature) return false;
+  return put_of(line).message_bytes == bytes;
+}
+
+// While the sender writes the end of it, the beginning is read; the message's line comes when he has. Should he fail to, it comes in
+// another way.
+Status ShmEndpoint::take_put(const ShmLine& line) noexcept {
+  const ShmPut put = put_of(line);
+  if (offered_.number != received_ + 1 || put.bytes > offered_.bytes || put.read > put.bytes) return fail_to_peek(EFAULT, put.bytes);
+  if (const int error_number = put.read > 0 ? peek_->read(offered_.data, put.address, put.read) : 0; error_number != 0)
+    return fail_to_peek(error_number, put.read);
+  ++received_;
+  read_before_ = {offered_.data, put.address, put.bytes, received_ + 1};
   return Status::done;
 }
 
@@ -363,6 +468,10 @@ bool ShmEndpoint::says_part(const ShmLine& line, size_t bytes, uint64_t signatur
   is_part_ = false;
   do {
     const ShmLine& line = in_line();
+    if (says_put(line, bytes, signature)) {
+      if (take_put(line) != Status::done) return Status::failed;
+      continue;
+    }
     if (!says_part(line, bytes, signature)) return recv(data, bytes, signature, bytes_done);
     const ShmPart part = part_of(line);
     const size_t until = std::min<size_t>(part.until, bytes);
@@ -378,6 +487,10 @@ bool ShmEndpoint::says_part(const ShmLine& line, size_t bytes, uint64_t signatur
 [[gnu::noinline]] Status ShmEndpoint::view_parts(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
   is_part_ = false;
   do {
+    if (says_put(in_line(), bytes, signature)) {
+      if (take_put(in_line()) != Status::done) return Status::failed;
+      continue;
+    }
     if (!says_part(in_line(), bytes, signature)) return view(bytes, signature, data);
     ++received_;
   } while (watch().wait());
@@ -434,7 +547,7 @@ inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t s
 // A message that lies with its sender, another than is expected, or none since this endpoint has failed.
 [[gnu::noinline]] Status ShmEndpoint::unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
   if (failed_) return Status::failed;
-  if (says_part(line, bytes, signature)) {
+  if (says_part(line, bytes, signature) || says_put(line, bytes, signature)) {
     is_part_ = true;
     return Status::again;
   }
@@ -451,7 +564,9 @@ inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t s
     }
     fault_ = {FaultKind::system, borrower_->error_number(), 0, bytes};
   } else {
-    const uint64_t got = line.bytes == shm_part ? part_of(line).total : line.bytes & ~(shm_lent_bit | shm_outbox_bit);
+    const uint64_t got = line.bytes == shm_part  ? part_of(line).total
+                         : line.bytes == shm_put ? put_of(line).message_bytes
+                                                 : line.bytes & ~(shm_lent_bit | shm_outbox_bit);
     fault_ = {FaultKind::mismatch, 0, line.signature, got};
   }
   failed_ = true;
@@ -528,7 +643,12 @@ Status ShmEndpoint::peek(const ShmLine& line, std::byte* data, size_t free_bytes
     read_before_ = {data + bytes, place.address + bytes, more, received_ + 2};
     return Status::done;
   }
-  // The peer has ended, or revoked the message; pairs with the exchange in revoke.
+  return fail_to_peek(error_number, bytes);
+}
+
+// The peer has ended, or revoked what is between them; or the system forbids what it did not before.
+[[gnu::noinline]] Status ShmEndpoint::fail_to_peek(int error_number, size_t bytes) noexcept {
+  // Pairs with the exchange in revoke.
   const bool is_gone = error_number == ESRCH || in_->starved.load(std::memory_order_acquire) == shm_revoked;
   fault_ = {is_gone ? FaultKind::closed : FaultKind::system, is_gone ? 0 : error_number, 0, bytes};
   failed_ = true;

@@ -53,6 +53,19 @@ struct ShmPart {
 };
 static_assert(sizeof(ShmPart) <= shm_inline_bytes_max);
 
+// One that says that the sender writes the end of what the receiver has offered has this, and a ShmPut. The message's own line comes
+// once that is done.
+inline constexpr uint32_t shm_put = 0x3fff'fffe;
+static_assert(shm_slot_bytes_max < shm_put);
+
+struct ShmPut {
+  const std::byte* address;  // as of LentPlace: of the message, and of what is lent on behind it,
+  uint64_t bytes;            // so many in all,
+  uint64_t read;             // of which the receiver reads the first ones
+  uint64_t message_bytes;
+};
+static_assert(sizeof(ShmPut) <= shm_inline_bytes_max);
+
 // Values of ShmFifo::starved.
 inline constexpr uint32_t shm_starved = 1, shm_revoked = 2;
 
@@ -71,6 +84,15 @@ static_assert(sizeof(ShmLine) == 128 && offsetof(ShmLine, payload) + shm_flag_by
 static_assert(std::is_trivially_destructible_v<ShmLine>);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
+// Memory of the receiver that the next message, and what is lent on behind it, goes to.
+struct ShmOffer {
+  std::atomic<uint32_t> number;     // of the line that is next once all before it have been consumed: released by the receiver,
+                                    // acquired by the sender, for whom it holds if that is the line that he writes next
+  std::atomic<Offer> part;
+  std::atomic<std::byte*> data;
+  std::atomic<uint64_t> bytes, signature;
+};
+
 // The FIFO of one direction of one pair and channel, in the receiver's inbox.
 struct ShmFifo {
   // Lines consumed. Written by the receiver (release), read by a sender whose credit is used up (acquire).
@@ -81,6 +103,8 @@ struct ShmFifo {
   // 1 while the receiver reads and writes in memory of the sender, past this FIFO. Written by the receiver, read by a
   // sender that has revoked what it lent.
   alignas(128) std::atomic<uint32_t> entered;
+  // Written by the receiver, read by the sender.
+  alignas(128) ShmOffer offer;
 
   ShmLine* lines() noexcept { return reinterpret_cast<ShmLine*>(this + 1); }
   static constexpr size_t bytes(size_t lines) { return sizeof(ShmFifo) + lines * sizeof(ShmLine); }
@@ -124,7 +148,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
               size_t& bytes_done) noexcept override;
-  void may_lend_on(const std::byte* data, size_t bytes) noexcept override { free_to_lend_ = {data, bytes}; }
+  void may_lend_on(const std::byte* data, size_t bytes, Puts puts) noexcept override {
+    free_to_lend_ = {data, bytes};
+    puts_ = puts;
+  }
   bool lends_private() const noexcept override { return is_peeked_; }
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
@@ -139,6 +166,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool learns_from_next() noexcept override { return (by_ring_ || !trade_.owns_any()) && writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   void may_read_on(const std::byte* data, size_t bytes) noexcept override { free_to_read_ = {data, bytes}; }
+  void offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
   PeerLends peer_lent() noexcept override { return std::exchange(peer_lent_, PeerLends::unknown); }
@@ -185,6 +213,13 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
+  void publish_lent(const LentPlace& place, size_t bytes, uint64_t signature) noexcept;
+  bool is_offered(uint64_t signature) noexcept;
+  Status put(const std::byte* data, size_t all, size_t bytes, uint64_t signature) noexcept;
+  bool says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
+  Status take_put(const ShmLine& line) noexcept;
+  void withdraw_offer() noexcept;
+  Status fail_to_peek(int error_number, size_t bytes) noexcept;
   const std::byte* in_bulk(const ShmLine& line) noexcept;
   Status recv_bulk(const ShmLine& line, std::byte* data, size_t bytes, size_t& bytes_done) noexcept;
   Status view_bulk(const ShmLine& line, const std::byte*& data) noexcept;
@@ -263,6 +298,19 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool is_peeked_ = false;
   PeerLends peer_lent_ = PeerLends::unknown;
   std::span<const std::byte> free_to_lend_, free_to_read_;  // of the next message, as may_lend_on() and may_read_on() were told
+  Puts puts_ = Puts::nowhere;
+  bool may_put_ = true;       // until that fails
+  uint32_t unput_ = 0;        // the message that it has failed with: it is sent
+  uint32_t taken_offer_ = 0;  // the last one's number
+  uint32_t awaited_ = 0;      // the last message whose memory was waited for, in case it is offered,
+  uint32_t missed_ = 0;       // and how many in a row it was not
+  std::span<const std::byte> put_;  // what follows what was put: it lies with the receiver already
+  struct Offered {
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    uint32_t number = 0;
+  };
+  Offered offered_;
   struct ReadBefore {  // of messages to come, with one before them: to where, from where in the peer's memory, how much, and
     const std::byte* to = nullptr;
     const std::byte* from = nullptr;

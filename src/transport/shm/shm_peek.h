@@ -1,5 +1,6 @@
 // Memory of a peer that no memory file holds: the kernel copies from there (process_vm_readv), once, and to where the data
-// shall be. That costs the receiver a system call and the kernel's work on each page, and saves the sender its copy.
+// shall be. That costs the receiver a system call and the kernel's work on each page, and saves the sender its copy. Or the sender
+// has it copied to there (process_vm_writev), where the receiver has said where that is.
 //
 // It may be forbidden: to another user or user namespace, by Yama (kernel.yama.ptrace_scope 1 and more), by a container's
 // seccomp filter. So it is tried when ranks connect, and where it failed messages go by their FIFO.
@@ -25,6 +26,8 @@ class ShmPeek {
 
   // 0; or what the system says, EFAULT also where the memory is not the peer's, or not all of it is mapped there.
   int read(std::byte* to, const std::byte* from, size_t bytes) const noexcept;
+  // The same the other way. (Who the peer is can be seen only before.)
+  int write(const std::byte* from, std::byte* to, size_t bytes) const noexcept;
   // Whether that may be done at all.
   bool works() const noexcept { return read(nullptr, nullptr, 0) == 0; }
 
