@@ -279,7 +279,7 @@ void Communicator::lend_private(const Operation& operation, Work& work, const Ca
     case Collective::gather:
       if (is_root || !offers_to_root) break;
       if (work.input_region == nullptr) work.input_region = &private_memory_;
-      work.puts = Puts::else_sends;
+      work.puts = Puts::in_turn;
       return;
     default: break;
   }

@@ -111,8 +111,10 @@ enum class PeerLends : uint8_t { unknown, no, yes };
 // What a receiver offers: that the sender writes to where the data belong, the last part of them. declined: it may do so in other
 // calls, and who sends had better know.
 enum class Offer : uint8_t { none, declined, half, all };
-// Whether a sender that lends private memory does: not at all; where that is offered, and else lends; or else sends.
-enum class Puts : uint8_t { nowhere, else_lends, else_sends };
+// Whether a sender that lends private memory does: not at all; where that is offered, and else lends; or else sends. in_turn: as
+// else_sends, and where it was offered before, the receiver is waited for until he has all that was sent before. Of messages after the
+// first: sends, but what goes on where that was put.
+enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, goes_on };
 // No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
 inline constexpr size_t offered_bytes_min = size_t{64} << 10;
 

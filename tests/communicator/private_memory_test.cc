@@ -190,6 +190,23 @@ TEST(PrivateMemory, IsReadRightAsProcesses) {
     test::run_processes(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
 }
 
+// As on a machine with cores for all of them; what is tried depends on that.
+TEST(PrivateMemory, IsReadAndWrittenRightWhereEachRankHasACore) {
+  RanksOptions options;
+  options.before_join = [](int) { ::setenv("HWLOC_SYNTHETIC", "pack:1 l3:1(size=33554432) l2:8(size=1048576) core:1 pu:1", 1); };
+  for (const int n : test::sanitized ? std::vector{3} : std::vector{3, 4})
+    test::run_processes(n, options, [n](int rank, tuttiComm_t comm) {
+      const size_t count = 70'001;
+      for (const bool in_place : {false, true}) {
+        gather(n, rank, count, in_place, comm);
+        scatter(n, rank, count, in_place, comm);
+        broadcast(n, rank, count, in_place, comm);
+      }
+      pass_on(n, rank, count, comm);
+      send_around(n, rank, count, comm);
+    });
+}
+
 TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
   for (const char* const algorithm : {"direct", "ring", "pairwise"}) {
     RanksOptions options;

@@ -173,13 +173,14 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   if (!may_lend(region, bytes) || sent_ + 1 == unput_) return send(data, bytes, signature, bytes_done);
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
+  if (puts == Puts::in_turn && is_offering() && !look_whether_consumed(sent_)) return Status::again;
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
   if (puts != Puts::nowhere && data != put_.data()) {
-    if (all >= offered_bytes_min && is_offered(signature)) {
+    if (puts != Puts::goes_on && all >= offered_bytes_min && is_offered(signature)) {
       const Status status = put(data, all, bytes, signature);
       if (status == Status::failed) return status;
       if (status == Status::again) return send(data, bytes, signature, bytes_done);
-    } else if (puts == Puts::else_sends) {
+    } else if (puts != Puts::else_lends) {
       return send(data, bytes, signature, bytes_done);
     }
   }
@@ -197,26 +198,27 @@ void ShmEndpoint::publish_lent(const LentPlace& place, size_t bytes, uint64_t si
   publish(line, bytes | shm_lent_bit, signature);
 }
 
+bool ShmEndpoint::is_offering() const noexcept { return out_->offer.part.load(std::memory_order_relaxed) > Offer::declined; }
+
 // Whether the receiver, who has all that was sent before, has said where the next message goes. If it did so in its last call, it is
 // awaited, but not for long if it did not come before: it may be in another call.
 bool ShmEndpoint::is_offered(uint64_t signature) noexcept {
-  constexpr int looks_max = 10'000;  // half a millisecond
-  constexpr uint32_t misses_max = 4, rarely = 64;
+  constexpr int looks_max = 5000;  // a tenth of a millisecond
+  constexpr uint32_t misses_max = 4, rarely = 16;
   if (!may_put_ || peek_ == nullptr || sent_limit_ - sent_ < 2) return false;
   const ShmOffer& offer = out_->offer;
   const auto is_here = [&] {
     const uint32_t number = offer.number.load(std::memory_order_acquire);  // pairs with the store in offer()
     return number == sent_ + 1 && number != taken_offer_;
   };
-  const auto is_made = [&] { return offer.part.load(std::memory_order_relaxed) > Offer::declined; };
-  if (!is_made()) return false;
+  if (!is_offering()) return false;
   if (awaited_ != sent_ + 1) {
     awaited_ = sent_ + 1;
     const bool waits = missed_ < misses_max || missed_ % rarely == 0;
-    for (int look = 1; waits && look < looks_max && is_made() && !is_here(); ++look) cpu_relax();
+    for (int look = 1; waits && look < looks_max && is_offering() && !is_here(); ++look) cpu_relax();
     missed_ = is_here() ? 0 : missed_ + 1;
   }
-  return is_here() && is_made() && offer.signature.load(std::memory_order_relaxed) == signature;
+  return is_here() && is_offering() && offer.signature.load(std::memory_order_relaxed) == signature;
 }
 
 // done: what the receiver leaves to this rank lies with him. again: it does not, so the message is to be sent.

@@ -214,6 +214,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
   void publish_lent(const LentPlace& place, size_t bytes, uint64_t signature) noexcept;
+  bool is_offering() const noexcept;
   bool is_offered(uint64_t signature) noexcept;
   Status put(const std::byte* data, size_t all, size_t bytes, uint64_t signature) noexcept;
   bool says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
