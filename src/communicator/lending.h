@@ -25,11 +25,12 @@ namespace tutti {
 // It needs no word of it.
 //
 // Where blocks go one way, from a root or to it, each that sends lends for itself, and times itself: who lends waits until all has
-// been read, which takes no less than it takes the others, so if that is sooner than to copy, it is sooner for all.
+// been read, which takes no less than it takes the others, so if that is sooner than to copy, it is sooner for all. Where a receiver
+// offers the memory that data go to, so that who sends has them written there, it is the receiver who leads, by offering or not: the
+// root of a gather, where each rank has a core, and who receives what is sent alone. (That may have to end before its receiver comes,
+// so it is never lent but to one who waits for it.)
 //
-// Sends of a group are so, too, but for the receives beside them: who receives from a rank before it does as that rank does, and
-// who does not leads. A send that stands alone may have to end before its receiver comes, so it is lent only where the receiver
-// waits for it, and has offered the memory that it goes to; who leads there.
+// In a group of sends and receives, who receives from a rank before it does as that rank does, and who does not leads.
 class Lending {
  public:
   // Of these kinds. Nothing is added, since an operand would be copied as well, to where it can be read.
@@ -51,7 +52,7 @@ class Lending {
                                                   {Collective::scatter_v, true, true, true},
                                                   {Collective::gather_v, true, true, true},
                                                   {Collective::send_recv, false, false, true},
-                                                  {Collective::send_recv, true}}};  // of one that stands alone
+                                                  {Collective::send_recv, true}}};  // alone
   static constexpr bool serves(Collective collective) noexcept { return index_of(collective) < kinds.size(); }
   static constexpr bool serves_crowded(Collective collective) noexcept {
     return serves(collective) && kinds[index_of(collective)].crowded;

@@ -69,7 +69,7 @@ struct Watch {
   }
 };
 
-// No message that is smaller is ever lent: a copy costs less than the sender's waiting at its end.
+// No message that is smaller is ever lent, if it is not put: a copy costs less than the sender's waiting at its end.
 inline constexpr size_t lent_bytes_min = 32 * 1024;
 
 // Messages that will be received one after another, the k-th to data + k × stride. Of what the peer sends, the next message

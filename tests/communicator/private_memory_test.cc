@@ -171,7 +171,7 @@ void check_all(int n, int rank, tuttiComm_t comm) {
     for (const bool in_place : {false, true}) {
       all_to_all(n, rank, count, in_place, comm);
       all_gather(n, rank, count, in_place, comm);
-      broadcast(n, rank, 2 * count, in_place, comm);
+      for (const size_t blocks : {1, 2}) broadcast(n, rank, blocks * count, in_place, comm);
       scatter(n, rank, count, in_place, comm);
       gather(n, rank, count, in_place, comm);
       if (!in_place) send_around(n, rank, count, comm);

@@ -299,6 +299,33 @@ TEST_F(ShmOffers, AreWrittenToByTheSenderForItsPart) {
   }
 }
 
+// Messages that would not be lent are, where they lie with the receiver already.
+TEST_F(ShmOffers, AreOfSmallMessagesToo) {
+  const std::array<size_t, 5> sizes{16 * 1024, 100, 60 * 1024, 8, all_bytes - 76 * 1024 - 108};
+  for (const Offer part : {Offer::half, Offer::declined, Offer::all}) {
+    reader.offer(received.data(), all_bytes, 1, part);
+    for (const bool receives : {false, true}) {
+      size_t at = 0;
+      for (size_t k = 0; k < sizes.size(); at += sizes[k++]) {
+        size_t done = 0;
+        if (receives) {
+          Status status = Status::again;
+          while (status == Status::again) status = reader.recv(received.data() + at, sizes[k], 1, done);
+          ASSERT_EQ(status, Status::done) << k;
+          continue;
+        }
+        lender.may_lend_on(memory.data() + at, all_bytes - at, k == 0 ? Puts::else_sends : Puts::goes_on);
+        const LentRegion region{LentRegion::private_number, nullptr, ~size_t{0}};
+        ASSERT_EQ(lender.lend(region, memory.data() + at, sizes[k], 1, done), Status::done) << k;
+        EXPECT_EQ(lender.flush(), part == Offer::declined ? Status::done : Status::again);
+      }
+    }
+    EXPECT_TRUE(received == memory);
+    EXPECT_EQ(lender.flush(), Status::done);
+    std::fill(received.begin(), received.end(), std::byte{0});
+  }
+}
+
 // Whose contents change afterwards, as a caller's do.
 TEST_F(ShmOffers, AreOfOneMessageAndNotOfLaterOnes) {
   reader.offer(received.data(), all_bytes, 1, Offer::all);

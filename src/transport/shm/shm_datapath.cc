@@ -170,17 +170,19 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
                          size_t& bytes_done) noexcept {
   const std::span<const std::byte> free = std::exchange(free_to_lend_, {});
   const Puts puts = std::exchange(puts_, Puts::nowhere);
-  if (!may_lend(region, bytes) || sent_ + 1 == unput_) return send(data, bytes, signature, bytes_done);
+  const bool goes_on = data == put_.data(), is_small = bytes < lent_bytes_min;
+  if (!may_lend(region, bytes) || sent_ + 1 == unput_ || (is_small && puts == Puts::nowhere && !goes_on))
+    return send(data, bytes, signature, bytes_done);
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
   if (puts == Puts::in_turn && is_offering() && !look_whether_consumed(sent_)) return Status::again;
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
-  if (puts != Puts::nowhere && data != put_.data()) {
+  if (puts != Puts::nowhere && !goes_on) {
     if (puts != Puts::goes_on && all >= offered_bytes_min && is_offered(signature)) {
       const Status status = put(data, all, bytes, signature);
       if (status == Status::failed) return status;
       if (status == Status::again) return send(data, bytes, signature, bytes_done);
-    } else if (puts != Puts::else_lends) {
+    } else if (puts != Puts::else_lends || is_small) {
       return send(data, bytes, signature, bytes_done);
     }
   }
@@ -244,8 +246,8 @@ bool ShmEndpoint::is_offered(uint64_t signature) noexcept {
 }
 
 bool ShmEndpoint::may_lend(const LentRegion& region, size_t bytes) noexcept {
-  if (bytes < lent_bytes_min || bytes > message_bytes_max_) return false;
-  return region.is_private() ? is_peeked_ : tell(region);
+  if (bytes == 0 || bytes > message_bytes_max_) return false;
+  return region.is_private() ? is_peeked_ : bytes >= lent_bytes_min && tell(region);
 }
 
 bool ShmEndpoint::tell(const LentRegion& region) noexcept {
