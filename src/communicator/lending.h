@@ -69,8 +69,9 @@ class Lending {
     constexpr uint32_t calls() const noexcept { return 2 * block_calls; }
   };
   static constexpr Trial lone{4, 6, 3, 0.97, false};  // the first calls touch buffers and places for the first time
-  // Who sends to a gather's root may be some calls ahead of it, and so come upon the other way later.
+  // Who sends to a gather's root may be some calls ahead of it, and so come upon the other way later; if the calls are small.
   static constexpr Trial lone_gather{4, 20, 14, 0.97, false};
+  static constexpr size_t ahead_bytes_max = size_t{4} << 20;
   // A loop of few calls is over before a trial, which is long.
   static constexpr Trial crowded{48, 16, 4, 0.9, true};
 
@@ -137,7 +138,7 @@ class Lending {
 
   Way next(Way way) noexcept {
     Entry& entry = entry_of(way);
-    const Trial& trial = trial_of(way);
+    const Trial& trial = trial_of(way, class_of(way.bytes));
     if (way.leads || !kinds[way.kind].sizes_differ) {
       if (is_at_end(entry, trial)) end_trial(entry, trial);
       if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
@@ -152,15 +153,16 @@ class Lending {
   // The call of that number in a trial.
   Way in_trial(Way way, uint32_t call) noexcept {
     Entry& entry = entry_of(way);
-    const Trial& trial = trial_of(way);
+    const Trial& trial = trial_of(way, class_of(way.bytes));
     if (call == 0) entry.seen = {};
     way.lends = call < trial.block_calls ? entry.lends : !entry.lends;
     way.watched = way.leads && call % trial.block_calls >= trial.settling_calls;
     return way;
   }
   // A gather's root leads where it offers its memory.
-  const Trial& trial_of(const Way& way) const noexcept {
-    return !trial_.counts_all && kinds[way.kind].collective == Collective::gather ? lone_gather : trial_;
+  const Trial& trial_of(const Way& way, size_t size_class) const noexcept {
+    const bool may_be_ahead = kinds[way.kind].collective == Collective::gather && size_class <= class_of(ahead_bytes_max);
+    return may_be_ahead && !trial_.counts_all ? lone_gather : trial_;
   }
   static bool is_at_end(const Entry& entry, const Trial& trial) noexcept { return entry.calls == entry.pause + trial.calls(); }
   // Of who does not lead nothing was seen.
@@ -178,7 +180,7 @@ class Lending {
     for (size_t distance = 1; distance < size_classes; ++distance) {
       for (const size_t there : {here - distance, here + distance}) {  // below 0: far above
         if (there >= size_classes) continue;
-        if (is_at_end(sizes[there], trial_of(way))) end_trial(sizes[there], trial_of(way));
+        if (is_at_end(sizes[there], trial_of(way, there))) end_trial(sizes[there], trial_of(way, there));
         if (!sizes[there].tried) continue;
         sizes[here].lends = sizes[there].lends;
         sizes[here].pause = first_calls_as_neighbour;

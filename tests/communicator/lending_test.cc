@@ -86,6 +86,17 @@ TEST(Lending, OfWhatGoesOneWayEachRankLeadsInItsOwn) {
   }
 }
 
+// Its senders are ahead of the root by what they could send: by many small calls.
+TEST(Lending, OfASmallGatherIsTriedForLonger) {
+  for (const size_t size : {Lending::ahead_bytes_max, 2 * Lending::ahead_bytes_max}) {
+    const Lending::Trial& trial = size == Lending::ahead_bytes_max ? Lending::lone_gather : Lending::lone;
+    Lending lending(true);
+    EXPECT_EQ(calls(lending, int(trial.first_calls + trial.calls()), 1000, 700, size, Collective::gather), int(trial.block_calls));
+    EXPECT_EQ(calls(lending, pause_min, 1000, 700, size, Collective::gather), pause_min);
+    EXPECT_EQ(calls(lending, 1, 1000, 700, 4 * size, Collective::gather), 1) << "as its neighbour";
+  }
+}
+
 // A rank between others follows in some groups, and leads in others.
 TEST(Lending, OfSendsInGroupsIsWhatThoseThatLeadHaveMeasured) {
   Lending lending(false);
