@@ -222,6 +222,10 @@ class Communicator {
     return lends_private_ && request.sending && request.beside_others && !request.on_device &&
            request.call.count * element_bytes(request.call) >= lent_call_bytes_min;
   }
+  // The same of a send or a receive that stands alone: whether the kernel may copy it where the receiver waits for it.
+  bool may_put_alone(const Call& call) const noexcept {
+    return lends_private_ && !crowded_ && call.kind == Collective::send_recv && call.count * element_bytes(call) >= offered_bytes_min;
+  }
   // How a call goes that may lend ordinary memory, and since when; end_lending() is to be called once it has ended.
   struct Trial {
     Lending::Way way;
@@ -358,9 +362,6 @@ class Communicator {
   static void find_regions(Work& work) noexcept;
   bool lies_as_before(const Work& work, bool lends) const noexcept;
   void lend_private(const Operation& operation, Work& work, const Call& call) noexcept;
-  bool may_put_alone(const Call& call) const noexcept {
-    return lends_private_ && !crowded_ && call.kind == Collective::send_recv && call.count * element_bytes(call) >= offered_bytes_min;
-  }
   void put_alone(const Operation& operation, Work& work, bool sends) noexcept;
   Trial begin_lending(const Lending::Way& way) noexcept;
   PeerLends lends_before(const Lending::Way& way) noexcept;

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -382,6 +383,33 @@ TEST(PrivateMemory, OfARankThatWasKilledIsAnErrorAndNoHang) {
   processes.wait(2);
   EXPECT_EQ(processes.wait(0), 0);
   EXPECT_EQ(processes.wait(1), 0);
+}
+
+// At any moment of the kernel's copying, by whichever side that is.
+TEST(PrivateMemory, OfARankThatIsKilledWhileItIsCopiedIsAnError) {
+  RanksOptions options;
+  options.timeout_ms = 60'000;
+  for (const auto call : {gather_of, exchange_of, return_of, broadcast_of})
+    for (int round = 0; round < (test::sanitized ? 2 : 6); ++round) {
+      test::Processes processes(2, options, [=](int rank, tuttiComm_t comm) {
+        const std::vector<std::byte> in(size_t{2} << 20);
+        std::vector<std::byte> out(in.size());
+        std::thread killer;
+        tuttiResult_t result = tuttiSuccess;
+        for (int turn = 0; result == tuttiSuccess; ++turn) {
+          if (rank == 1 && turn == calls)
+            killer = std::thread([=] {
+              ::usleep(useconds_t(100 + 217 * round));
+              ::raise(SIGKILL);
+            });
+          result = call(in, out, comm);
+        }
+        EXPECT_EQ(result, tuttiRemoteError) << tuttiGetLastError(comm);
+        if (killer.joinable()) killer.join();
+      });
+      processes.wait(1);
+      EXPECT_EQ(processes.wait(0), 0) << round;
+    }
 }
 
 }  // namespace
