@@ -61,8 +61,8 @@ struct Work {
   const MultipliedInput* multiplied = nullptr;  // what the input is made of, if not null; not of v-forms, nor on a device;
                                                 // outlives the operation
   uint64_t signature = 0;
-  Puts puts = Puts::nowhere;                       // input that lies in private memory
-  Offer offers = Offer::none;     // to output; not of v-forms, nor on a device
+  Puts puts = Puts::nowhere;          // of input that lies in private memory
+  Offer offers = Offer::none;         // of output; not of v-forms, nor on a device
 
   // Of the whole buffer.
   size_t bytes() const noexcept {

@@ -356,6 +356,19 @@ TEST_F(ShmOffers, AreFoundToMismatchByTheMessagesSize) {
   EXPECT_EQ(reader.fault().bytes, message);
 }
 
+TEST_F(ShmOffers, AreNotWrittenToBeyondTheirEnd) {
+  reader.offer(received.data(), offered_bytes_min, 1, Offer::all);
+  ASSERT_EQ(lend(0, Puts::else_lends), Status::done);
+  EXPECT_TRUE(is_there(0, offered_bytes_min));
+  EXPECT_TRUE(is_untouched(offered_bytes_min, all_bytes));
+  ASSERT_EQ(recv(0), Status::done);
+  reader.offer(received.data(), offered_bytes_min, 1, Offer::all);
+  size_t done = 0;
+  lender.may_lend_on(memory.data(), all_bytes, Puts::else_lends);
+  ASSERT_EQ(lender.lend({LentRegion::private_number, nullptr, ~size_t{0}}, memory.data(), offered_bytes_min + 1, 1, done), Status::done);
+  EXPECT_TRUE(is_untouched(offered_bytes_min, all_bytes));
+}
+
 TEST_F(ShmOffers, AreNoneWhileMessagesAreUnderWay) {
   size_t done = 0;
   ASSERT_EQ(lender.send(memory.data(), message, 1, done), Status::done);

@@ -178,7 +178,7 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   if (puts == Puts::in_turn && is_offering() && !look_whether_consumed(sent_)) return Status::again;
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
   if (puts != Puts::nowhere && !goes_on) {
-    if (puts != Puts::goes_on && all >= offered_bytes_min && is_offered(signature)) {
+    if (puts != Puts::goes_on && all >= offered_bytes_min && is_offered(bytes, signature)) {
       const Status status = put(data, all, bytes, signature);
       if (status == Status::failed) return status;
       if (status == Status::again) return send(data, bytes, signature, bytes_done);
@@ -204,14 +204,14 @@ bool ShmEndpoint::is_offering() const noexcept { return out_->offer.part.load(st
 
 // Whether the receiver, who has all that was sent before, has said where the next message goes. If it did so in its last call, it is
 // awaited, but not for long if it did not come before: it may be in another call.
-bool ShmEndpoint::is_offered(uint64_t signature) noexcept {
+bool ShmEndpoint::is_offered(size_t bytes, uint64_t signature) noexcept {
   constexpr int looks_max = 5000;  // a tenth of a millisecond
   constexpr uint32_t misses_max = 4, rarely = 16;
   if (!may_put_ || peek_ == nullptr || sent_limit_ - sent_ < 2) return false;
   const ShmOffer& offer = out_->offer;
   const auto is_here = [&] {
     const uint32_t number = offer.number.load(std::memory_order_acquire);  // pairs with the store in offer()
-    return number == sent_ + 1 && number != taken_offer_;
+    return number == sent_ + 1 && number != taken_offer_ && number != 0;
   };
   if (!is_offering()) return false;
   if (awaited_ != sent_ + 1) {
@@ -220,7 +220,8 @@ bool ShmEndpoint::is_offered(uint64_t signature) noexcept {
     for (int look = 1; waits && look < looks_max && is_offering() && !is_here(); ++look) cpu_relax();
     missed_ = is_here() ? 0 : missed_ + 1;
   }
-  return is_here() && is_offering() && offer.signature.load(std::memory_order_relaxed) == signature;
+  return is_here() && is_offering() && offer.signature.load(std::memory_order_relaxed) == signature &&
+         offer.bytes.load(std::memory_order_relaxed) >= bytes;
 }
 
 // done: what the receiver leaves to this rank lies with him. again: it does not, so the message is to be sent.
@@ -228,7 +229,7 @@ bool ShmEndpoint::is_offered(uint64_t signature) noexcept {
   constexpr size_t page_bytes = 4096;
   const ShmOffer& offer = out_->offer;
   std::byte* const to = offer.data.load(std::memory_order_relaxed);
-  all = std::max(bytes, std::min<size_t>(all, offer.bytes.load(std::memory_order_relaxed)));
+  all = std::min<size_t>(all, offer.bytes.load(std::memory_order_relaxed));
   const bool writes_all = offer.part.load(std::memory_order_relaxed) == Offer::all;
   const ShmPut put{data, all, writes_all ? 0 : all / 2 / page_bytes * page_bytes, bytes};
   if (!enter()) return Status::failed;

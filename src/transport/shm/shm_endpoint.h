@@ -86,7 +86,7 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 // Memory of the receiver that the next message, and what is lent on behind it, goes to.
 struct ShmOffer {
-  std::atomic<uint32_t> number;     // of the line that is next once all before it have been consumed: released by the receiver,
+  std::atomic<uint32_t> number;     // of the line that is next once all before it have been consumed, or 0: released by the receiver,
                                     // acquired by the sender, for whom it holds if that is the line that he writes next
   std::atomic<Offer> part;
   std::atomic<std::byte*> data;
@@ -215,7 +215,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
   void publish_lent(const LentPlace& place, size_t bytes, uint64_t signature) noexcept;
   bool is_offering() const noexcept;
-  bool is_offered(uint64_t signature) noexcept;
+  bool is_offered(size_t bytes, uint64_t signature) noexcept;
   Status put(const std::byte* data, size_t all, size_t bytes, uint64_t signature) noexcept;
   bool says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
   Status take_put(const ShmLine& line) noexcept;
