@@ -458,11 +458,11 @@ TEST_P(AnyDevice, OutOfMemoryIsToldWithItsSizes) {
         void* more = nullptr;
         while (device.allocate(bytes, &more).ok()) taken.push_back(more);
       }
-    must(tuttiBarrier(comm, nullptr));
     // Inputs that are multiplied before are made aside.
     const int two = 2;
     tuttiRedOp_t doubled{};
     must(tuttiRedOpCreatePreMulSum(&doubled, const_cast<int*>(&two), tuttiInt32, tuttiScalarHostImmediate, comm));
+    must(tuttiBarrier(comm, nullptr));  // from here on the other rank may make the communicator fail
     const tuttiResult_t result = tuttiAllReduce(buffer.data(), buffer.data(), count, tuttiInt32, doubled, comm, stream);
     stream.wait();
     EXPECT_EQ(result == tuttiSuccess ? await_failure(comm) : result, tuttiDeviceError);
