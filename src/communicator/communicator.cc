@@ -224,22 +224,26 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
   return failure()->code;
 }
 
-// Whoever writes to this rank's memory by then, where it was offered, does so for a moment.
-void Communicator::await_leaving() noexcept {
+// Whoever writes to this rank's memory by then, where it was offered, does so for a moment. False: a peer that does not run may be there.
+bool Communicator::await_leaving() noexcept {
   const int gone = failure() == nullptr ? -1 : failure()->rank;
   const TimeNs until = now_ns() + std::min(timeout_ns_, stuck_peer_ns_max);
+  bool all_left = true;
   for (size_t at = 0; at < links_.endpoints.size(); ++at) {
     const Endpoint* const peer = links_.endpoints[at];
     const bool is_gone = int(at % size_t(size_)) == gone;
     // A thread of this process may be slow, but it cannot stop alone.
     while (peer != nullptr && peer->is_entered() && (peer->shares_process() || (!is_gone && now_ns() < until))) ::sched_yield();
+    all_left = all_left && (peer == nullptr || is_gone || !peer->is_entered());
   }
+  return all_left;
 }
 
 void Communicator::let_go() noexcept {
   for (Endpoint* endpoint : links_.endpoints)
     if (endpoint != nullptr) endpoint->revoke();
-  await_leaving();
+  if (!await_leaving() && by_shared_memory_ == nullptr)
+    log_.error("a peer that does not run may still write to the buffers of a call that has failed");
   if (peer_path_ != nullptr) peer_path_->let_go(std::min(timeout_ns_, drain_ns_max));
   if (device_side_ != nullptr) device_side_->drain(std::min(timeout_ns_, drain_ns_max));
   by_peers_ = nullptr;

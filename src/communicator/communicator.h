@@ -256,7 +256,7 @@ class Communicator {
 
   // Before an operation that has failed gives its memory back: nobody reads or writes it any more.
   void let_go() noexcept;
-  void await_leaving() noexcept;
+  bool await_leaving() noexcept;
 
   // --- Waiting; see drive() in wait.h.
   const PatiencePolicy& patience() const noexcept { return patience_; }
