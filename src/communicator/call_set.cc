@@ -105,7 +105,7 @@ struct CallSet::Item {
   bool may_lend = false;  // ordinary memory
   bool tries = false;     // of those of its communicator, the first one that has begun: for all of them
   uint32_t scratch_epoch = 0;
-  Communicator::Trial trial{};  // where it tries
+  Communicator::TimedWay trial{};  // where it tries
   Operation operation;
 
   TimeNs timeout_ns() const noexcept { return call.communicator->timeout_ns(call.request); }

@@ -289,7 +289,7 @@ void Communicator::lend_private(const Operation& operation, Work& work, const Ca
   }
   if (!offers_to_root && !puts && work.bytes() >= work.plan->uncached_bytes_min) return;
   if (!offers_to_root && work.input_region != nullptr && work.output_region != nullptr) return;
-  const Trial trial = begin_lending(lending_->next(call.kind, work.bytes(), in_place));
+  const TimedWay trial = begin_lending(lending_->next(call.kind, work.bytes(), in_place));
   if (trial.way.watched) watched_ = {&operation, trial};
   if (offers_to_root) {
     work.offers = !trial.way.lends ? Offer::declined : in_place && size_ == 2 ? Offer::half : Offer::all;
@@ -310,18 +310,18 @@ void Communicator::put_alone(const Operation& operation, Work& work, bool sends)
     work.puts = Puts::else_sends;
     return;
   }
-  const Trial trial = begin_lending(lending_->next_lone_receive(work.bytes()));
+  const TimedWay trial = begin_lending(lending_->next_lone_receive(work.bytes()));
   if (trial.way.watched) watched_ = {&operation, trial};
   work.offers = trial.way.lends ? Offer::half : Offer::declined;
 }
 
-Communicator::Trial Communicator::begin_sends(const Request& first, bool leads) noexcept {
+Communicator::TimedWay Communicator::begin_sends(const Request& first, bool leads) noexcept {
   const size_t bytes = first.call.count * element_bytes(first.call);
   if (bytes >= plan_of(first).uncached_bytes_min) return {};
   return begin_lending(lending_->next_sends(bytes, leads));
 }
 
-Communicator::Trial Communicator::begin_lending(const Lending::Way& way) noexcept {
+Communicator::TimedWay Communicator::begin_lending(const Lending::Way& way) noexcept {
   if (!way.watched) return {way};
   if (!way.leads) lends_before(way);  // what was seen in other calls
   return {way, now_ns()};
@@ -444,7 +444,7 @@ void Communicator::end_watching(const Operation& operation) noexcept {
   end_lending(watched_.trial);
 }
 
-void Communicator::end_lending(const Trial& trial) noexcept {
+void Communicator::end_lending(const TimedWay& trial) noexcept {
   if (!trial.way.watched) return;
   if (trial.way.leads) return lending_->took(trial.way, trial.since, now_ns());
   const PeerLends before = lends_before(trial.way);

@@ -227,13 +227,13 @@ class Communicator {
     return lends_private_ && !crowded_ && call.kind == Collective::send_recv && call.count * element_bytes(call) >= offered_bytes_min;
   }
   // How a call goes that may lend ordinary memory, and since when; end_lending() is to be called once it has ended.
-  struct Trial {
+  struct TimedWay {
     Lending::Way way;
     TimeNs since = 0;
   };
   // The first send of that kind in a group begins. leads: no receive of the group is from a rank before this one.
-  Trial begin_sends(const Request& first, bool leads) noexcept;
-  void end_lending(const Trial& trial) noexcept;
+  TimedWay begin_sends(const Request& first, bool leads) noexcept;
+  void end_lending(const TimedWay& trial) noexcept;
   // Copies between buffers of one call that is the rank's own with itself. Throws Error.
   void copy_on_device(const EntryEvent* entry, std::byte* to, const std::byte* from, size_t bytes);
   // Expires with this communicator.
@@ -363,7 +363,7 @@ class Communicator {
   bool lies_as_before(const Work& work, bool lends) const noexcept;
   void lend_private(const Operation& operation, Work& work, const Call& call) noexcept;
   void put_alone(const Operation& operation, Work& work, bool sends) noexcept;
-  Trial begin_lending(const Lending::Way& way) noexcept;
+  TimedWay begin_lending(const Lending::Way& way) noexcept;
   PeerLends lends_before(const Lending::Way& way) noexcept;
   void end_watching(const Operation& operation) noexcept;
   bool joins_its_vectors(const Request& request) const noexcept {
@@ -422,7 +422,7 @@ class Communicator {
   std::unique_ptr<Lending> lending_;  // then
   struct Watched {
     const Operation* operation = nullptr;  // null: none is
-    Trial trial;
+    TimedWay trial;
   };
   Watched watched_;
   bool crowded_ = false;  // some core has several ranks; the same on all
