@@ -240,8 +240,7 @@ Status CallSet::look() noexcept {
     item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
                    !communicator.goes_by_peers(item.call.request) &&
                    !communicator.may_go_by_shared_memory(item.call.request) &&
-                   !communicator.may_lend_private(item.call.request.call) &&
-                   (item.call.request.beside_others || !communicator.may_put_alone(item.call.request.call));
+                   !communicator.may_copy_by_kernel(item.call.request);
     item.scratch_epoch = communicator.scratch_epoch();
   }
   item.begun = true;

@@ -114,8 +114,7 @@ Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::
   work.output = output;
   const bool is_lone_send = repeat.call.kind == Collective::send_recv && input != nullptr;  // too small to be lent
   if (!is_lone_send) find_regions(work);
-  if (may_lend_private(repeat.call)) lend_private(repeat.operation, work, repeat.call);
-  else if (may_put_alone(repeat.call)) put_alone(repeat.operation, work, is_lone_send);
+  copy_by_kernel(repeat.operation, work, repeat.call, is_lone_send);
   const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
   if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
   return code;
@@ -230,11 +229,9 @@ bool Communicator::await_leaving() noexcept {
   const TimeNs until = now_ns() + std::min(timeout_ns_, stuck_peer_ns_max);
   bool all_left = true;
   for (size_t at = 0; at < links_.endpoints.size(); ++at) {
-    const Endpoint* const peer = links_.endpoints[at];
     const bool is_gone = int(at % size_t(size_)) == gone;
-    // A thread of this process may be slow, but it cannot stop alone.
-    while (peer != nullptr && peer->is_entered() && (peer->shares_process() || (!is_gone && now_ns() < until))) ::sched_yield();
-    all_left = all_left && (peer == nullptr || is_gone || !peer->is_entered());
+    if (const Endpoint* const peer = links_.endpoints[at]; peer != nullptr && !tutti::await_leaving(*peer, is_gone, until) && !is_gone)
+      all_left = false;
   }
   return all_left;
 }
@@ -269,50 +266,48 @@ void Communicator::find_regions(Work& work) noexcept {
 //
 // Where one of two ranks sends, and has nothing else to do, and where a gather's root copies its own block, the other one offers
 // its memory, so that both have their part of the work. That is tried at every size (64 MiB: 0.53 to 1.04 of the time).
-void Communicator::lend_private(const Operation& operation, Work& work, const Call& call) noexcept {
+void Communicator::copy_by_kernel(const Operation& operation, Work& work, const Call& call, bool sends) noexcept {
   work.puts = Puts::nowhere;
   work.offers = Offer::none;
-  const bool is_root = int(call.root) == rank_, in_place = work.input == work.output, offers_to_root = offers_to_gather(call);
-  const bool puts = is_root && in_place && size_ == 2 && !is_v_form(call.kind);
-  switch (served_as(call.kind)) {
-    case Collective::broadcast:
-    case Collective::scatter:
-      if (is_root) break;
-      if (!crowded_ && !is_v_form(call.kind)) work.offers = Offer::half;
-      return;
-    case Collective::gather:
-      if (is_root || !offers_to_root) break;
+  const bool in_place = work.input == work.output, alone = call.kind == Collective::send_recv;
+  const Lending::Duty duty = kernel_duty(call, is_root_of(call, sends), in_place);
+  switch (duty) {
+    case Lending::Duty::none: return;
+    case Lending::Duty::offers: work.offers = Offer::half; return;
+    case Lending::Duty::puts:
       if (work.input_region == nullptr) work.input_region = &private_memory_;
-      work.puts = Puts::in_turn;
+      work.puts = alone ? Puts::else_sends : Puts::in_turn;
       return;
-    default: break;
+    case Lending::Duty::tries_offers: {
+      const bool is_idle = alone || (in_place && size_ == 2);
+      const bool offers = tries_lending(operation, alone ? lending_->next_lone_receive(work.bytes())
+                                                         : lending_->next(call.kind, work.bytes(), in_place));
+      work.offers = !offers ? Offer::declined : is_idle ? Offer::half : Offer::all;
+      return;
+    }
+    case Lending::Duty::lends:
+      if (work.bytes() >= work.plan->uncached_bytes_min) return;
+      if (work.input_region != nullptr && work.output_region != nullptr) return;
+      if (tries_lending(operation, lending_->next(call.kind, work.bytes(), in_place))) lend_private(work);
+      return;
+    case Lending::Duty::lends_or_puts:
+      if (work.input_region != nullptr && work.output_region != nullptr) return;
+      if (!tries_lending(operation, lending_->next(call.kind, work.bytes(), in_place))) return;
+      lend_private(work);
+      work.puts = Puts::else_lends;
+      return;
   }
-  if (!offers_to_root && !puts && work.bytes() >= work.plan->uncached_bytes_min) return;
-  if (!offers_to_root && work.input_region != nullptr && work.output_region != nullptr) return;
-  const TimedWay trial = begin_lending(lending_->next(call.kind, work.bytes(), in_place));
-  if (trial.way.watched) watched_ = {&operation, trial};
-  if (offers_to_root) {
-    work.offers = !trial.way.lends ? Offer::declined : in_place && size_ == 2 ? Offer::half : Offer::all;
-    return;
-  }
-  if (!trial.way.lends) return;
-  if (work.input_region == nullptr) work.input_region = &private_memory_;
-  if (work.output_region == nullptr) work.output_region = &private_memory_;
-  if (puts) work.puts = Puts::else_lends;
 }
 
-// A send or a receive that no other call is beside: where the receiver waits, each may copy half of it. He sees which takes longer.
-void Communicator::put_alone(const Operation& operation, Work& work, bool sends) noexcept {
-  work.puts = Puts::nowhere;
-  work.offers = Offer::none;
-  if (sends) {
-    if (work.input_region == nullptr) work.input_region = &private_memory_;
-    work.puts = Puts::else_sends;
-    return;
-  }
-  const TimedWay trial = begin_lending(lending_->next_lone_receive(work.bytes()));
-  if (trial.way.watched) watched_ = {&operation, trial};
-  work.offers = trial.way.lends ? Offer::half : Offer::declined;
+bool Communicator::tries_lending(const Operation& operation, const Lending::Way& way) noexcept {
+  const TimedWay timed = begin_lending(way);
+  if (way.watched) watched_ = {&operation, timed};
+  return way.lends;
+}
+
+void Communicator::lend_private(Work& work) noexcept {
+  if (work.input_region == nullptr) work.input_region = &private_memory_;
+  if (work.output_region == nullptr) work.output_region = &private_memory_;
 }
 
 Communicator::TimedWay Communicator::begin_sends(const Request& first, bool leads) noexcept {
@@ -417,8 +412,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   if (multiplies_by_tiles(asked)) [[unlikely]] set_multiplied_tiles(work, request);
   if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
-    if (may_lend_private(call)) lend_private(operation, work, call);
-    else if (!request.beside_others && may_put_alone(call)) put_alone(operation, work, request.sending);
+    if (!request.beside_others) copy_by_kernel(operation, work, call, request.sending);
     if (request.lends && work.input_region == nullptr) work.input_region = &private_memory_;
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory
@@ -453,7 +447,7 @@ void Communicator::end_lending(const TimedWay& trial) noexcept {
 
 bool Communicator::may_begin_beside(const Request& request) noexcept {
   if (request.on_device || request.entry != nullptr || request.layout != nullptr || makes_its_input(request) ||
-      adds_exactly(request) || may_go_by_shared_memory(request) || may_lend_private(request.call))
+      adds_exactly(request) || may_go_by_shared_memory(request) || may_copy_by_kernel(request))
     return false;
   const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
   if (request.call.count * element_bytes(request.call) * blocks >= lent_call_bytes_min) return false;

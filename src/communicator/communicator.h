@@ -200,31 +200,24 @@ class Communicator {
   const SharedPath* shared_path() const noexcept { return shared_path_.get(); }
   // Whether a call may go through the memory of all ranks, as far as its arguments tell; likewise. The same on all ranks.
   bool may_go_by_shared_memory(const Request& request) const noexcept;
-  // Whether a call may try to lend ordinary memory, as far as is known before it begins. Not the same on all ranks.
-  bool may_lend_private(const Call& call) const noexcept {
-    if (!lends_private_ || !Lending::serves(call.kind)) return false;
+  // What this rank has to do so that the kernel copies a call that goes through ordinary memory, as far as is known before it
+  // begins. Not the same on all ranks. Of sends and receives: where they stand alone; is_root: it sends.
+  Lending::Duty kernel_duty(const Call& call, bool is_root, bool in_place) const noexcept {
+    if (!lends_private_ || !Lending::serves(call.kind)) return Lending::Duty::none;
     const bool is_large = call.count * element_bytes(call) >= lent_call_bytes_min;  // or its blocks are
-    const bool is_root = int(call.root) == rank_;
-    if (crowded_ && !(Lending::serves_crowded(call.kind) && is_large)) return false;
-    switch (served_as(call.kind)) {
-      // Among several ranks a root does not see how long it takes all of them.
-      case Collective::broadcast: return size_ == 2 && is_large;
-      case Collective::scatter: return is_root || size_ == 2;
-      case Collective::gather: return !is_root || offers_to_gather(call);
-      case Collective::send_recv: return false;  // one of a group may: may_lend_beside()
-      default: return true;
-    }
+    const bool needs_large = crowded_ || call.kind == Collective::broadcast || call.kind == Collective::send_recv;
+    if ((needs_large && !is_large) || (crowded_ && !Lending::serves_crowded(call.kind))) return Lending::Duty::none;
+    return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
   }
-  // Whether a gather's root offers its memory, where it tries that, instead of senders' lending theirs where they try that.
-  bool offers_to_gather(const Call& call) const noexcept { return call.kind == Collective::gather && !crowded_; }
+  // The same of any request: whether there is something, or may be, so that it cannot be begun again as it was.
+  bool may_copy_by_kernel(const Request& request) const noexcept {
+    if (request.call.kind == Collective::send_recv && request.beside_others) return false;  // may_lend_beside()
+    return kernel_duty(request.call, is_root_of(request.call, request.sending), false) != Lending::Duty::none;
+  }
   // The same of a send beside others, in a group: all those of a rank go alike.
   bool may_lend_beside(const Request& request) const noexcept {
     return lends_private_ && request.sending && request.beside_others && !request.on_device &&
            request.call.count * element_bytes(request.call) >= lent_call_bytes_min;
-  }
-  // The same of a send or a receive that stands alone: whether the kernel may copy it where the receiver waits for it.
-  bool may_put_alone(const Call& call) const noexcept {
-    return lends_private_ && !crowded_ && call.kind == Collective::send_recv && call.count * element_bytes(call) >= offered_bytes_min;
   }
   // How a call goes that may lend ordinary memory, and since when; end_lending() is to be called once it has ended.
   struct TimedWay {
@@ -361,8 +354,12 @@ class Communicator {
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool lies_as_before(const Work& work, bool lends) const noexcept;
-  void lend_private(const Operation& operation, Work& work, const Call& call) noexcept;
-  void put_alone(const Operation& operation, Work& work, bool sends) noexcept;
+  bool is_root_of(const Call& call, bool sends) const noexcept {
+    return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;
+  }
+  void copy_by_kernel(const Operation& operation, Work& work, const Call& call, bool sends) noexcept;
+  bool tries_lending(const Operation& operation, const Lending::Way& way) noexcept;
+  void lend_private(Work& work) noexcept;
   TimedWay begin_lending(const Lending::Way& way) noexcept;
   PeerLends lends_before(const Lending::Way& way) noexcept;
   void end_watching(const Operation& operation) noexcept;

@@ -324,10 +324,8 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
                    std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
                      return peer == nullptr || peer->lends_private();
                    });
-  // Calls of ranks that share cores differ by more than the ways do, so what is right as a rule is where they begin: what was measured
-  // on processors whose copies are the C library's, and on others.
-  if (lends_private_)
-    lending_ = std::make_unique<Lending>(rank_ == 0, crowded_ ? Lending::crowded : Lending::lone, crowded_ && copies_as_library());
+  // What is right as a rule is where they begin: what was measured on processors whose copies are the C library's, and on others.
+  if (lends_private_) lending_ = std::make_unique<Lending>(rank_ == 0, crowded_ ? Lending::crowded : Lending::lone, copies_as_library());
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/signature.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 
@@ -33,6 +34,40 @@ namespace tutti {
 // In a group of sends and receives, who receives from a rank before it does as that rank does, and who does not leads.
 class Lending {
  public:
+  // What a rank does so that the kernel copies a call of these kinds.
+  enum class Duty : uint8_t {
+    none,
+    lends,          // its buffers, by trial
+    lends_or_puts,  // likewise; having nothing else to do, it writes half itself where that is offered
+    offers,         // half of what comes to it, to one who does so
+    tries_offers,   // by trial, to those who put; half where it has nothing else to do
+    puts,           // what it sends, where that is offered
+  };
+  // Where it stands in a call. is_root: also who sends in an exscan, and a message that stands alone.
+  struct Place {
+    int ranks;
+    bool is_root, in_place, crowded;
+  };
+  static constexpr Duty duty_of(Collective collective, const Place& at) noexcept {
+    const bool two = at.ranks == 2;
+    switch (served_as(collective)) {
+      case Collective::all_gather:
+      case Collective::all_to_all: return Duty::lends;
+      case Collective::broadcast:  // among several ranks a root does not see how long it takes all of them
+        return !two ? Duty::none : !at.is_root ? answer(at) : at.in_place ? Duty::lends_or_puts : Duty::lends;
+      case Collective::exscan:  // nothing is added
+        return !two ? Duty::none : !at.is_root ? answer(at) : Duty::lends_or_puts;
+      case Collective::scatter:
+        if (at.is_root) return two && at.in_place ? Duty::lends_or_puts : Duty::lends;
+        return two ? answer(at) : Duty::none;
+      case Collective::gather:
+        if (at.crowded) return at.is_root ? Duty::none : Duty::lends;
+        return at.is_root ? Duty::tries_offers : Duty::puts;
+      case Collective::send_recv: return at.crowded ? Duty::none : at.is_root ? Duty::puts : Duty::tries_offers;
+      default: return Duty::none;
+    }
+  }
+
   // Of these kinds. Nothing is added, since an operand would be copied as well, to where it can be read.
   struct Kind {
     Collective collective;
@@ -42,11 +77,12 @@ class Lending {
     // as long lent; all_to_all from 256 KiB on 0.76 to 1.03, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in groups 0.4 to 1.0.)
     bool crowded;
   };
-  static constexpr std::array<Kind, 11> kinds = {{{Collective::all_gather},
+  static constexpr std::array<Kind, 12> kinds = {{{Collective::all_gather},
                                                   {Collective::all_to_all, false, false, true},
                                                   {Collective::all_gather_v, false, true},
                                                   {Collective::all_to_all_v, false, true},
                                                   {Collective::broadcast, true},
+                                                  {Collective::exscan, true},
                                                   {Collective::scatter, true, false, true},
                                                   {Collective::gather, true, false, true},
                                                   {Collective::scatter_v, true, true, true},
@@ -81,7 +117,7 @@ class Lending {
     for (auto& sizes : entries_)
       for (Entry& entry : sizes) {
         entry.lends = lends_first;
-        entry.pause = trial.first_calls;
+        entry.pause = lends_first ? std::max(trial.first_calls, guessed_calls) : trial.first_calls;
       }
   }
 
@@ -116,10 +152,13 @@ class Lending {
 
   // From one trial to the next, which is twice as far as the one before.
   static constexpr uint32_t pause_min = 128, pause_max = 4096;
+  // Where the way at first is a good guess, a loop of few calls is over before the first trial.
+  static constexpr uint32_t guessed_calls = 96;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later.
   static constexpr uint32_t first_calls_as_neighbour = 64;
 
  private:
+  static constexpr Duty answer(const Place& at) noexcept { return at.crowded ? Duty::none : Duty::offers; }
   static constexpr double never_ns = std::numeric_limits<double>::infinity();
   struct Seen {
     double least = never_ns;      // in ns a byte

@@ -1,7 +1,6 @@
 // The path through each other's memory: cards, shares, and the work on them.
 #include "communicator/shared_path.h"
 
-#include <sched.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +9,7 @@
 
 #include "algorithms/catalog.h"
 #include "communicator/c_api.h"
+#include "communicator/wait.h"
 #include "memory/memory_file.h"
 #include "memory/shared_memory.h"
 #include "schedule/check.h"
@@ -377,14 +377,11 @@ void SharedPath::leave_all(size_t beyond) noexcept {
 bool SharedPath::let_go(TimeNs timeout_ns, int gone) noexcept {
   if (phase_ == Phase::idle) return true;
   phase_ = Phase::idle;
-  const auto is_in = [](Endpoint* peer) { return peer != nullptr && peer->is_entered(); };
   const TimeNs until = now_ns() + timeout_ns;
-  for (int r = 0; r < size_; ++r) {
-    Endpoint* const peer = peers_[size_t(r)];
-    // A thread of this process may be slow, but it cannot stop alone.
-    while (is_in(peer) && (peer->shares_process() || (r != gone && now_ns() < until))) ::sched_yield();
-  }
-  if (std::none_of(peers_.begin(), peers_.end(), is_in) || mine_.output_writable == 0) return true;
+  bool all_left = true;
+  for (int r = 0; r < size_; ++r)
+    if (const Endpoint* const peer = peers_[size_t(r)]; peer != nullptr && !await_leaving(*peer, r == gone, until)) all_left = false;
+  if (all_left || mine_.output_writable == 0) return true;
   return process_memory().take_back(call_.output, extent(rank_, mine_.in_place != 0, false));
 }
 

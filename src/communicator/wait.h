@@ -2,6 +2,7 @@
 #pragma once
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,13 @@ void sleep_on(std::span<Communicator* const> members, int timeout_ms) noexcept;
 // membarrier misses a core (see ShmTransport::arm), a lost wake-up then doubles one wait and hangs nothing.
 inline int sleep_ms(TimeNs waited_ns, TimeNs left_ns) noexcept {
   return int(std::min(std::clamp<TimeNs>(waited_ns, ns_per_ms, 100 * ns_per_ms), left_ns) / ns_per_ms) + 1;
+}
+
+// Whether a peer that was told to leave this rank's memory is out of it, at the latest at `until`. One that is gone is not waited
+// for, and one in this process always: a thread may be slow, but it cannot stop alone.
+inline bool await_leaving(const Endpoint& peer, bool is_gone, TimeNs until) noexcept {
+  while (peer.is_entered() && (peer.shares_process() || (!is_gone && now_ns() < until))) ::sched_yield();
+  return !peer.is_entered();
 }
 
 // Where ranks share cores: gives the core to others a few times, while it comes back at once, and looks (Status()) after each. For

@@ -87,7 +87,11 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   const bool alone = channels == 1 && work.device == nullptr && work.multiplied == nullptr;
   operation.alone_ = alone && work.layout == nullptr;
   operation.alone_v_form_ = alone && work.layout != nullptr;
-  if (work.layout != nullptr) return share_out(operation);
+  if (work.layout != nullptr) {
+    share_out(operation);
+    if (work.offers != Offer::none) [[unlikely]] offer(operation);
+    return;
+  }
   const uint32_t divided = work.plan->shape.blocks ? 1 : work.plan->shape.output;
   const bool small = is_small(work);
   const size_t tile_max = longest_tile(work, small);
@@ -112,7 +116,10 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
 }
 
 void Engine::offer(Operation& operation) const noexcept {
-  for (int i = 0; i < operation.channels_; ++i) Run<false>(operation.work_, operation.channel_[size_t(i)]).offer();
+  for (int i = 0; i < operation.channels_; ++i) {
+    if (operation.work_.layout != nullptr) Run<true>(operation.work_, operation.channel_[size_t(i)]).offer();
+    else Run<false>(operation.work_, operation.channel_[size_t(i)]).offer();
+  }
 }
 
 // What a channel has beside its share.

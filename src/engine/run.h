@@ -71,10 +71,10 @@ class Engine::Run {
 
   // Before the first tile: to each sender, where what it sends first will lie.
   void offer() noexcept {
-    if (v_form || multiplied || work_.vectors > 1) return;
+    if (multiplied || work_.vectors > 1) return;
     for (uint32_t step = 0; step < plan_.steps.size(); ++step) {
       const Fold& fold = plan_.steps[step];
-      if (fold.early == 0 || fold.n_to > 0 || fold.dst.count != 1) continue;
+      if (fold.early == 0 || fold.n_to > 0 || fold.dst.count != 1 || divisor(fold) != 0) continue;
       sender(fold, 0).offer(write_at(fold.dst), bytes_received_on(step), signature(fold), work_.offers);
     }
   }
@@ -288,7 +288,11 @@ class Engine::Run {
 
   // What lies behind a slice and is its part of the tiles that follow: where its parts of all tiles are one piece of memory.
   size_t bytes_of_later_tiles(const Slice& slice) const noexcept {
-    if (v_form || slice.count != 1 || !(plan_.shape.blocks || plan_.shape.output == 1)) return 0;
+    if (slice.count != 1 || !(plan_.shape.blocks || plan_.shape.output == 1)) return 0;
+    if constexpr (v_form) {
+      const size_t block = slice.buffer == Buffer::scratch ? 0 : blocks_of(work_, slice.buffer).sizes[slice.first];
+      return channel_.tiles == 1 ? 0 : elements_of_later_tiles(block) * work_.element_bytes;
+    }
     const size_t until = (channel_.tile + 1) * channel_.tile_elements;
     return until < channel_.share_count ? (channel_.share_count - until) * work_.element_bytes : 0;
   }
@@ -330,7 +334,7 @@ class Engine::Run {
 
   // What is passed on is better taken message by message.
   [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
-    if (v_form || multiplied || work_.vectors > 1 || fold.n_to > 0) return;
+    if (multiplied || work_.vectors > 1 || fold.n_to > 0) return;
     const size_t all = bytes_received_on(channel_.step);
     if (all > bytes) from.may_read_on(write_at(fold.dst), all);
   }
@@ -846,6 +850,13 @@ class Engine::Run {
       return sum;
     }
     return channel_.chunks.size(first, slice.count);
+  }
+
+  // What the tiles that follow take of a block.
+  size_t elements_of_later_tiles(size_t block_elements) const noexcept {
+    const Chunks shares(block_elements, channel_.shares, work_.element_bytes);
+    const BlockPart here = part_of(block_elements);
+    return shares.first(channel_.share) + shares.size(channel_.share) - here.first - here.size;
   }
 
   // What the current tile takes of a block.

@@ -263,7 +263,7 @@ void allow_early_messages(Plan& plan, const Shape& shape) {
     for (const uint32_t from : plan.from(fold)) ++messages[from];
   Cells<char> touched(shape);
   for (Fold& fold : plan.steps) {
-    const bool plain = fold.n_from == 1 && fold.operands() == 1 && !fold.finish && fold.dst.count > 0;
+    const bool plain = fold.n_from == 1 && fold.operands() == 1 && fold.dst.count > 0;  // if it is not divided
     if (plain && fold.dst.buffer == Buffer::output && !touched.any(fold.dst, [](char cell) { return cell != 0; }))
       fold.early = messages[plan.from(fold)[0]];
     for (const Slice& slice : {fold.a, fold.b, fold.dst}) touched.set(slice, true);
