@@ -30,7 +30,7 @@ namespace {
 
 using test::RanksOptions;
 
-constexpr int calls = int(Lending::crowded.first_calls + Lending::crowded.block_calls) + 4;
+constexpr int calls = int(std::max(Lending::crowded.first_calls, Lending::guessed_calls) + Lending::crowded.block_calls) + 4;
 
 int32_t value(int from, int to, size_t i, int turn) { return int32_t(from * 1'000'003 + to * 10'007 + turn * 101) + int32_t(i); }
 
@@ -166,6 +166,92 @@ void all_to_all_v(int n, int rank, size_t count, tuttiComm_t comm) {
   }
 }
 
+// A root's blocks, which are of unequal sizes, some of them of no elements, and begin anywhere.
+struct RootBlocks {
+  RootBlocks(int n, size_t count) {
+    for (int peer = 0; peer < n; ++peer) {
+      counts.push_back(peer % 4 == 2 ? 0 : count + size_t(peer) * 70'001);
+      firsts.push_back(elements);
+      elements += counts.back() + 3;
+    }
+  }
+  std::vector<size_t> counts, firsts;
+  size_t elements = 1;  // not aligned
+};
+
+void gather_v(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  const RootBlocks blocks(n, count);
+  const size_t own = blocks.counts[size_t(rank)];
+  std::vector<int8_t> in(own), out(blocks.elements), expected(blocks.elements);
+  for (const int root : {0, n - 1})
+    for (int turn = 0; turn < calls; ++turn) {
+      const bool receives = rank == root;
+      int8_t* const from = receives && in_place ? out.data() + blocks.firsts[size_t(rank)] : in.data();
+      for (size_t i = 0; i < own; ++i) from[i] = int8_t(value(rank, root, i, turn));
+      ASSERT_EQ(tuttiGatherV(from, own, receives ? out.data() : nullptr, receives ? blocks.counts.data() : nullptr,
+                             receives ? blocks.firsts.data() : nullptr, tuttiInt8, root, comm, nullptr), tuttiSuccess)
+          << tuttiGetLastError(comm);
+      if (!receives) continue;
+      for (int peer = 0; peer < n; ++peer)
+        for (size_t i = 0; i < blocks.counts[size_t(peer)]; ++i)
+          expected[blocks.firsts[size_t(peer)] + i] = int8_t(value(peer, root, i, turn));
+      ASSERT_TRUE(out == expected) << fmt::format("turn {} of {} root {}{}", turn, n, root, in_place ? " in place" : "");
+    }
+}
+
+void scatter_v(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  const RootBlocks blocks(n, count);
+  const size_t own = blocks.counts[size_t(rank)];
+  std::vector<int8_t> in(blocks.elements), out(own);
+  for (const int root : {0, n - 1})
+    for (int turn = 0; turn < calls; ++turn) {
+      const bool sends = rank == root;
+      for (int peer = 0; sends && peer < n; ++peer)
+        for (size_t i = 0; i < blocks.counts[size_t(peer)]; ++i)
+          in[blocks.firsts[size_t(peer)] + i] = int8_t(value(root, peer, i, turn));
+      int8_t* const to = sends && in_place ? in.data() + blocks.firsts[size_t(rank)] : out.data();
+      ASSERT_EQ(tuttiScatterV(sends ? in.data() : nullptr, sends ? blocks.counts.data() : nullptr,
+                              sends ? blocks.firsts.data() : nullptr, to, own, tuttiInt8, root, comm, nullptr), tuttiSuccess)
+          << tuttiGetLastError(comm);
+      for (size_t i = 0; i < own; ++i)
+        ASSERT_EQ(to[i], int8_t(value(root, rank, i, turn))) << fmt::format("turn {} rank {} of {} root {}", turn, rank, n, root);
+    }
+}
+
+void all_gather_v(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  const RootBlocks blocks(n, count);
+  const size_t own = blocks.counts[size_t(rank)];
+  std::vector<int8_t> in(own), out(blocks.elements), expected(blocks.elements);
+  for (int turn = 0; turn < calls; ++turn) {
+    int8_t* const from = in_place ? out.data() + blocks.firsts[size_t(rank)] : in.data();
+    for (size_t i = 0; i < own; ++i) from[i] = int8_t(value(rank, 0, i, turn));
+    ASSERT_EQ(tuttiAllGatherV(from, own, out.data(), blocks.counts.data(), blocks.firsts.data(), tuttiInt8, comm, nullptr), tuttiSuccess)
+        << tuttiGetLastError(comm);
+    for (int peer = 0; peer < n; ++peer)
+      for (size_t i = 0; i < blocks.counts[size_t(peer)]; ++i)
+        expected[blocks.firsts[size_t(peer)] + i] = int8_t(value(peer, 0, i, turn));
+    ASSERT_TRUE(out == expected) << fmt::format("turn {} rank {} of {}{}", turn, rank, n, in_place ? " in place" : "");
+  }
+}
+
+// Of two ranks one has the other's input, also where that is divided, by one, and in place. The output of rank 0 stays as it is.
+void exscan(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
+  std::vector<int32_t> in(count), out(count);
+  for (const tuttiRedOp_t op : {tuttiSum, tuttiAvg})
+    for (int turn = 0; turn < calls; ++turn) {
+      int32_t* const from = in_place ? out.data() : in.data();
+      for (size_t i = 0; i < count; ++i) from[i] = value(rank, 0, i, turn);
+      const std::vector<int32_t> before = out;
+      ASSERT_EQ(tuttiExScan(from, out.data(), count, tuttiInt32, op, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+      ASSERT_TRUE(rank > 0 || out == before);
+      for (size_t i = 0; rank > 0 && i < count; ++i) {
+        int32_t sum = 0;
+        for (int peer = 0; peer < rank; ++peer) sum += value(peer, 0, i, turn);
+        ASSERT_EQ(out[i], op == tuttiSum ? sum : sum / rank) << fmt::format("turn {} rank {} of {} count {}", turn, rank, n, count);
+      }
+    }
+}
+
 void check_all(int n, int rank, tuttiComm_t comm) {
   // Blocks of 16 KiB, of more than a message, and of several tiles and a rest.
   for (const size_t count : test::sanitized ? std::vector<size_t>{33'333} : std::vector<size_t>{16'384, 33'333, 150'001})
@@ -177,12 +263,18 @@ void check_all(int n, int rank, tuttiComm_t comm) {
       gather(n, rank, count, in_place, comm);
       if (!in_place) send_around(n, rank, count, comm);
       if (!in_place) pass_on(n, rank, count, comm);
+      if (n == 2) exscan(n, rank, count, in_place, comm);
     }
+  for (const bool in_place : {false, true}) {
+    gather_v(n, rank, 100'003, in_place, comm);
+    scatter_v(n, rank, 100'003, in_place, comm);
+    all_gather_v(n, rank, 100'003, in_place, comm);
+  }
   all_to_all_v(n, rank, 100'003, comm);
 }
 
 TEST(PrivateMemory, IsReadRightAsThreads) {
-  for (const int n : test::sanitized ? std::vector{2, 3} : std::vector{2, 3, 5, 8})
+  for (const int n : test::sanitized ? std::vector{2, 3} : std::vector{2, 3, 6})
     test::run_threads(n, {}, [n](int rank, tuttiComm_t comm) { check_all(n, rank, comm); });
 }
 
@@ -202,6 +294,7 @@ TEST(PrivateMemory, IsReadAndWrittenRightWhereEachRankHasACore) {
         gather(n, rank, count, in_place, comm);
         scatter(n, rank, count, in_place, comm);
         broadcast(n, rank, count, in_place, comm);
+        gather_v(n, rank, 4 * count, in_place, comm);
       }
       pass_on(n, rank, count, comm);
       send_around(n, rank, count, comm);
@@ -216,6 +309,7 @@ TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
     test::run_threads(3, options, [](int rank, tuttiComm_t comm) {
       all_gather(3, rank, 100'003, false, comm);
       all_to_all(3, rank, 100'003, false, comm);
+      all_gather_v(3, rank, 400'003, false, comm);
     });
   }
   for (const char* const algorithm : {"direct", "chain", "double_tree"}) {
@@ -223,6 +317,17 @@ TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
     options.channels = 2;
     options.algorithm = algorithm;
     test::run_threads(2, options, [](int rank, tuttiComm_t comm) { broadcast(2, rank, 300'007, false, comm); });
+  }
+  for (const int channels : {1, 3}) {
+    RanksOptions options;
+    options.channels = channels;
+    test::run_threads(2, options, [](int rank, tuttiComm_t comm) {
+      exscan(2, rank, 300'007, false, comm);
+      for (const bool in_place : {false, true}) {
+        gather_v(2, rank, 1'000'003, in_place, comm);
+        scatter_v(2, rank, 1'000'003, in_place, comm);
+      }
+    });
   }
 }
 
@@ -295,6 +400,18 @@ tuttiResult_t return_of(std::span<const std::byte> in, std::span<std::byte> out,
   return rank == 0 ? tuttiSuccess : tuttiSend(in.data(), in.size(), tuttiInt8, 0, comm, nullptr);
 }
 
+tuttiResult_t exscan_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  return tuttiExScan(in.data(), out.data(), in.size(), tuttiUint8, tuttiSum, comm, nullptr);
+}
+// To rank 0.
+tuttiResult_t gather_v_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
+  int rank = 0;
+  tuttiCommUserRank(comm, &rank);
+  const size_t half = in.size() / 2;
+  const std::vector<size_t> counts{half - 5, half + 5};
+  return tuttiGatherV(in.data(), counts[size_t(rank)], out.data(), counts.data(), nullptr, tuttiInt8, 0, comm, nullptr);
+}
+
 // Rank 1 is killed if it makes that system call.
 bool asks_kernel(uint32_t system_call, size_t bytes, decltype(&all_to_all_of) call) {
   RanksOptions options;
@@ -327,6 +444,8 @@ TEST(PrivateMemory, IsReadWhereARootTriesIt) {
   EXPECT_TRUE(is_read(size_t{256} << 10, broadcast_of));
   EXPECT_FALSE(is_read(size_t{32} << 10, broadcast_of));
   EXPECT_TRUE(is_read(size_t{256} << 10, scatter_of));
+  EXPECT_TRUE(is_read(size_t{1} << 20, exscan_of));
+  EXPECT_FALSE(is_read(size_t{32} << 10, exscan_of));
 }
 
 TEST(PrivateMemory, IsReadWhereWhoSendsTriesIt) {
@@ -339,6 +458,7 @@ TEST(PrivateMemory, IsWrittenWhereItIsOffered) {
   if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
   EXPECT_TRUE(is_written(size_t{512} << 10, return_of));
   EXPECT_TRUE(is_written(size_t{1} << 20, gather_of));
+  EXPECT_TRUE(is_written(size_t{1} << 20, gather_v_of));
   EXPECT_FALSE(is_written(size_t{32} << 10, return_of));
   EXPECT_FALSE(is_written(size_t{1} << 20, exchange_of));
   EXPECT_FALSE(is_written(size_t{1} << 20, all_to_all_of));
