@@ -116,7 +116,7 @@ enum class Offer : uint8_t { none, declined, half, all };
 // first: sends, but what goes on where that was put.
 enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, goes_on };
 // No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
-inline constexpr size_t offered_bytes_min = size_t{64} << 10;
+inline constexpr size_t offered_bytes_min = size_t{32} << 10;
 
 // One peer on one channel.
 class Endpoint {
