@@ -130,7 +130,7 @@ Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
   const size_t elements = request.layout != nullptr ? request.layout->elements : call.count;
   if (elements > Repeat::bytes_max) return nullptr;
   const size_t bytes = elements * element_bytes(call) * (request.layout != nullptr ? 1 : blocks);
-  if (bytes < lent_call_bytes_min) return may_go_by_shared_memory(request) ? nullptr : &repeat_of(key_of(request));
+  if (bytes < lent_bytes_min_of(call)) return may_go_by_shared_memory(request) ? nullptr : &repeat_of(key_of(request));
   if (bytes > Repeat::bytes_max) return nullptr;
   return &large_repeat_of(key_of(request));
 }
@@ -410,7 +410,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.signature = pack(call, request.terms);
   work.layout = request.layout.get();
   if (multiplies_by_tiles(asked)) [[unlikely]] set_multiplied_tiles(work, request);
-  if (work.bytes() >= lent_call_bytes_min && !request.on_device) {
+  if (work.bytes() >= lent_bytes_min_of(call) && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
     if (!request.beside_others) copy_by_kernel(operation, work, call, request.sending);
     if (request.lends && work.input_region == nullptr) work.input_region = &private_memory_;

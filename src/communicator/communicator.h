@@ -354,6 +354,10 @@ class Communicator {
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool lies_as_before(const Work& work, bool lends) const noexcept;
+  // Of the whole buffer; who sends to the root of a gather_v has but one block.
+  size_t lent_bytes_min_of(const Call& call) const noexcept {
+    return call.kind == Collective::gather_v && int(call.root) != rank_ ? lent_bytes_min : lent_call_bytes_min;
+  }
   bool is_root_of(const Call& call, bool sends) const noexcept {
     return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;
   }

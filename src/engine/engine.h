@@ -222,6 +222,10 @@ class Engine {
   Awaited awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept;
 
  private:
+  template <bool v_form, bool multiplied>
+  class Places;
+  template <bool v_form, bool multiplied>
+  class Ahead;
   template <bool v_form, bool multiplied = false>
   class Run;
   template <bool v_form>

@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "base/signature.h"
-#include "engine/engine.h"
+#include "engine/ahead.h"
 #include "reduce/scale.h"
 
 namespace tutti {
@@ -24,28 +23,20 @@ inline constexpr size_t put_copy_bytes_min = 4 * put_block_bytes;
 // Of so many bytes of an output, a part is looked at to see whether they are in a cache.
 inline constexpr size_t bytes_a_look = size_t{1} << 20;
 
-// Of v-forms. Scratch memory holds blocks whose sizes all ranks know, and then both sides of the layout say them.
-inline const BlockLayout& blocks_of(const Work& work, Buffer buffer) {
-  return buffer == Buffer::input ? work.layout->input : work.layout->output;
-}
-
-// All slices of a step are the same chunks.
-inline const Slice& named_slice(const Fold& fold) { return fold.a.count > 0 ? fold.a : fold.dst; }
-
-// Of a step's messages: where only two ranks know how large a block is, each of them says so with every message of it.
-inline uint64_t v_form_signature(const Work& work, const Fold& fold) {
-  if (!work.layout->of_pairs) return work.signature;
-  const Slice& slice = named_slice(fold);
-  return with_count(work.signature, blocks_of(work, slice.buffer).sizes[slice.first]);
-}
-
 // Moves one channel of one operation. Every function may be called again where it stopped. v_form: blocks have sizes of
 // their own. multiplied: the input is made of the caller's, tile by tile.
 template <bool v_form, bool multiplied>
-class Engine::Run {
+class Engine::Run : public Engine::Ahead<v_form, multiplied> {
+  using Base = Engine::Ahead<v_form, multiplied>;
+
+ protected:
+  using Base::bytes_of_later_tiles, Base::channel_, Base::divisor, Base::elements, Base::endpoints_,
+      Base::operand_bytes, Base::plan_, Base::read_at, Base::sender, Base::signature, Base::step_elements,
+      Base::vector_stride_bytes, Base::work_, Base::write_at, Base::bytes_sent_on, Base::expect, Base::lends_from,
+      Base::may_lend_on, Base::say_what_follows;
+
  public:
-  Run(const Work& work, Operation::Channel& channel) noexcept
-      : work_(work), plan_(*work.plan), channel_(channel), endpoints_(channel.endpoints) {}
+  using Base::Base;
 
   // A tile starts: its part of the share, divided into the plan's chunks; or that part of every block.
   void begin_tile(size_t tile) noexcept {
@@ -67,16 +58,6 @@ class Engine::Run {
     channel_.step = 0;
     begin_step();
     if constexpr (multiplied) make_input();
-  }
-
-  // Before the first tile: to each sender, where what it sends first will lie.
-  void offer() noexcept {
-    if (multiplied || work_.vectors > 1) return;
-    for (uint32_t step = 0; step < plan_.steps.size(); ++step) {
-      const Fold& fold = plan_.steps[step];
-      if (fold.early == 0 || fold.n_to > 0 || fold.dst.count != 1 || divisor(fold) != 0) continue;
-      sender(fold, 0).offer(write_at(fold.dst), bytes_received_on(step), signature(fold), work_.offers);
-    }
   }
 
   Status move() noexcept {
@@ -286,59 +267,6 @@ class Engine::Run {
     return from.release();
   }
 
-  // What lies behind a slice and is its part of the tiles that follow: where its parts of all tiles are one piece of memory.
-  size_t bytes_of_later_tiles(const Slice& slice) const noexcept {
-    if (slice.count != 1 || !(plan_.shape.blocks || plan_.shape.output == 1)) return 0;
-    if constexpr (v_form) {
-      const size_t block = slice.buffer == Buffer::scratch ? 0 : blocks_of(work_, slice.buffer).sizes[slice.first];
-      return channel_.tiles == 1 ? 0 : elements_of_later_tiles(block) * work_.element_bytes;
-    }
-    const size_t until = (channel_.tile + 1) * channel_.tile_elements;
-    return until < channel_.share_count ? (channel_.share_count - until) * work_.element_bytes : 0;
-  }
-
-  // What lies behind the memory of some steps, and is their part of the tiles that follow: where they have all of a tile.
-  size_t bytes_behind_tile(size_t bytes) const noexcept {
-    const size_t from = channel_.tile * channel_.tile_elements, until = from + channel_.tile_elements;
-    const bool has_all = !v_form && !plan_.shape.blocks && until < channel_.share_count &&
-                         bytes == channel_.tile_elements * work_.element_bytes;
-    return has_all ? (channel_.share_count - until) * work_.element_bytes : 0;
-  }
-
-  // The message of a step with what the same rank sends next to where the memory goes on: in this tile, and in later ones.
-  size_t bytes_received_on(uint32_t first) const noexcept {
-    const Fold& fold = plan_.steps[first];
-    const std::byte* const data = write_at(fold.dst);
-    const size_t bytes = step_elements(fold) * work_.element_bytes;
-    size_t all = bytes + (fold.early == 1 ? bytes_of_later_tiles(fold.dst) : 0);  // each message is the next tile's
-    for (size_t step = first + 1; step < plan_.steps.size(); ++step) {
-      const Fold& next = plan_.steps[step];
-      if (next.early == 0 || next.n_to > 0 || &sender(next, 0) != &sender(fold, 0) || write_at(next.dst) != data + all) return all;
-      all += step_elements(next) * work_.element_bytes;
-    }
-    return all > bytes ? all + bytes_behind_tile(all) : all;
-  }
-
-  // The same of what is sent on from where it lies.
-  size_t bytes_sent_on(const Fold& fold, const std::byte* data, size_t bytes) const noexcept {
-    size_t all = bytes + bytes_of_later_tiles(fold.source());
-    for (size_t step = channel_.step + 1; step < plan_.steps.size(); ++step) {
-      const Fold& next = plan_.steps[step];
-      if (next.n_from > 0 || next.dst.count > 0 || next.n_to != 1 || lends_from(next) != lends_from(fold) ||
-          plan_.to(next)[0] != plan_.to(fold)[0] || read_at(next.a) != data + all)
-        return all;
-      all += step_elements(next) * work_.element_bytes;
-    }
-    return all > bytes ? all + bytes_behind_tile(all) : all;
-  }
-
-  // What is passed on is better taken message by message.
-  [[gnu::noinline]] void say_what_follows(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
-    if (multiplied || work_.vectors > 1 || fold.n_to > 0) return;
-    const size_t all = bytes_received_on(channel_.step);
-    if (all > bytes) from.may_read_on(write_at(fold.dst), all);
-  }
-
   // Whether another tile follows this step.
   bool ends_tile(const Fold& fold) const noexcept {
     return channel_.step + 1 == plan_.steps.size() && channel_.tile + 1 < channel_.tiles && fold.n_to == 0;
@@ -405,19 +333,6 @@ class Engine::Run {
     if (channel_.apart && (first.a.count > 1 || first.dst.count > 1)) return false;
     Endpoint& to = *endpoints_[plan_.to(first)[0]];
     return lends_from(first) == nullptr && !to.stages() && !to.learns_from_next();
-  }
-
-  // Says where the messages of this step will lie, in this tile and the whole ones that follow, so that they may be written
-  // there at once. False: they are not.
-  bool expect(Endpoint& from, const Fold& fold, size_t bytes) noexcept {
-    if (multiplied && channel_.made_tile != nullptr) return false;  // what the next tile is made of may lie there
-    if (v_form || fold.early == 0 || work_.output_region == nullptr || work_.vectors > 1 || bytes == 0) return false;
-    const size_t whole_tiles = channel_.share_count / channel_.tile_elements;
-    ExpectedMessages messages{write_at(fold.dst), bytes, channel_.tile_elements * work_.element_bytes, fold.early, 1};
-    if (channel_.tile < whole_tiles) messages.count = uint32_t(whole_tiles - channel_.tile);
-    const size_t span = (messages.count - 1) * messages.stride + bytes;
-    return work_.output_region->holds(messages.data, span) &&
-           from.expect(*work_.output_region, messages, signature(fold));
   }
 
   // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last. Only what is too small
@@ -652,17 +567,6 @@ class Engine::Run {
     return Status::done;
   }
 
-  // Whether what it sends lies there when the call begins, of all tiles, and is not copied here as well: both had better read the
-  // same tile at a time. (all_gather of 4 to 16 MiB, out of place, 1.01 to 1.06 of the time by reading on.)
-  bool may_lend_on(const Fold& fold) const noexcept {
-    return fold.n_from == 0 && fold.dst.count == 0 && channel_.step < plan_.first_receiving_step();
-  }
-
-  const LentRegion* lends_from(const Fold& fold) const noexcept {
-    if (!fold.keeps) return nullptr;
-    return fold.source().buffer == Buffer::input ? work_.input_region : work_.output_region;
-  }
-
   // Whether the k-th operand is a slice, and which; a second one is only ever the second of two.
   static bool is_local(const Fold& fold, uint32_t k) {
     return fold.b.count > 0 || (fold.a.count > 0 && k == fold.a_place);
@@ -784,13 +688,6 @@ class Engine::Run {
     return Status::done;
   }
 
-  uint64_t signature(const Fold& fold) const noexcept {
-    if constexpr (v_form) return v_form_signature(work_, fold);
-    return work_.signature;
-  }
-  Endpoint& sender(const Fold& fold, uint32_t i) const noexcept { return *endpoints_[plan_.peers[fold.peers + i]]; }
-  uint32_t divisor(const Fold& fold) const noexcept { return fold.finish ? work_.divisor : 0; }
-
   bool could_stream() const noexcept { return channel_.streams || channel_.looks != nullptr; }
   // Whether what is about to be written at `target` goes past the caches if it is not read again soon. The same until the
   // step ends.
@@ -821,12 +718,6 @@ class Engine::Run {
     return past_caches(target, count * work_.element_bytes);
   }
 
-  // Of each of a step's messages that are folded: those that are finished are inputs, of all their vectors.
-  size_t operand_bytes(const Fold& fold, size_t count) const noexcept {
-    return count * work_.element_bytes * (fold.finish ? work_.vectors : 1);
-  }
-  size_t vector_stride_bytes() const noexcept { return work_.vector_stride * work_.element_bytes; }
-
   // The tile's part of it, or of each of its blocks. Once, as it may be made where the caller's lies.
   void make_input() noexcept {
     if (channel_.tile < channel_.tiles_made) return;
@@ -841,60 +732,6 @@ class Engine::Run {
     }
   }
 
-  size_t step_elements(const Fold& fold) const noexcept { return elements(named_slice(fold)); }
-  size_t elements(const Slice& slice) const noexcept {
-    const uint32_t first = slice.buffer == Buffer::scratch ? slice.first % plan_.shape.output : slice.first;
-    if constexpr (v_form) {
-      size_t sum = 0;
-      for (uint32_t i = first; i < first + slice.count; ++i) sum += part_of(blocks_of(work_, slice.buffer).sizes[i]).size;
-      return sum;
-    }
-    return channel_.chunks.size(first, slice.count);
-  }
-
-  // What the tiles that follow take of a block.
-  size_t elements_of_later_tiles(size_t block_elements) const noexcept {
-    const Chunks shares(block_elements, channel_.shares, work_.element_bytes);
-    const BlockPart here = part_of(block_elements);
-    return shares.first(channel_.share) + shares.size(channel_.share) - here.first - here.size;
-  }
-
-  // What the current tile takes of a block.
-  BlockPart part_of(size_t block_elements) const noexcept {
-    if (channel_.tiles == 1 && channel_.shares == 1) [[likely]] return {0, block_elements};
-    return tile_of_block(block_elements, channel_.share, channel_.shares, channel_.tile, channel_.tile_elements,
-                         work_.element_bytes);
-  }
-
-  // Counted from where the caller's pointer points: at block `first_block`, where chunks are blocks of one size.
-  size_t element(const Slice& slice, uint32_t first_block) const noexcept {
-    if constexpr (v_form) {
-      const BlockLayout& blocks = blocks_of(work_, slice.buffer);
-      return blocks.firsts[slice.first] + part_of(blocks.sizes[slice.first]).first;
-    }
-    const size_t chunk_at = plan_.shape.blocks ? (slice.first - first_block) * work_.block_stride
-                                               : channel_.chunks.first(slice.first);
-    return channel_.tile_first + chunk_at;
-  }
-  std::byte* scratch_at(const Slice& slice) const noexcept {
-    return channel_.scratch + slice.first * channel_.chunks.per_chunk() * work_.element_bytes;
-  }
-  const std::byte* read_at(const Slice& slice) const noexcept {
-    if (slice.buffer == Buffer::scratch) return scratch_at(slice);
-    if (slice.buffer == Buffer::output) return write_at(slice);
-    if (multiplied && channel_.made_tile != nullptr)
-      return channel_.made_tile + channel_.chunks.first(slice.first) * work_.element_bytes;
-    return work_.input + element(slice, work_.input_first) * work_.element_bytes;
-  }
-  std::byte* write_at(const Slice& slice) const noexcept {
-    if (slice.buffer == Buffer::scratch) return scratch_at(slice);
-    return work_.output + element(slice, work_.output_first) * work_.element_bytes;
-  }
-
-  const Work& work_;
-  const Plan& plan_;
-  Operation::Channel& channel_;
-  Endpoint* const* const endpoints_;
   Outbox* outbox_ = nullptr;      // in which
   std::byte* shared_ = nullptr;   // one message for all receivers of the step is being made
 };
