@@ -270,7 +270,7 @@ void Communicator::copy_by_kernel(const Operation& operation, Work& work, const 
   work.puts = Puts::nowhere;
   work.offers = Offer::none;
   const bool in_place = work.input == work.output, alone = call.kind == Collective::send_recv;
-  const Lending::Duty duty = kernel_duty(call, is_root_of(call, sends), in_place);
+  const Lending::Duty duty = kernel_duty(call, work.layout, is_root_of(call, sends), in_place);
   switch (duty) {
     case Lending::Duty::none: return;
     case Lending::Duty::offers: work.offers = Offer::half; return;

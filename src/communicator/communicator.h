@@ -202,9 +202,9 @@ class Communicator {
   bool may_go_by_shared_memory(const Request& request) const noexcept;
   // What this rank has to do so that the kernel copies a call that goes through ordinary memory, as far as is known before it
   // begins. Not the same on all ranks. Of sends and receives: where they stand alone; is_root: it sends.
-  Lending::Duty kernel_duty(const Call& call, bool is_root, bool in_place) const noexcept {
+  Lending::Duty kernel_duty(const Call& call, const Layout* layout, bool is_root, bool in_place) const noexcept {
     if (!lends_private_ || !Lending::serves(call.kind)) return Lending::Duty::none;
-    const bool is_large = call.count * element_bytes(call) >= lent_call_bytes_min;  // or its blocks are
+    const bool is_large = sent_block_elements(call, layout) * element_bytes(call) >= lent_call_bytes_min;
     const bool needs_large = crowded_ || call.kind == Collective::broadcast || call.kind == Collective::send_recv;
     if ((needs_large && !is_large) || (crowded_ && !Lending::serves_crowded(call.kind))) return Lending::Duty::none;
     return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
@@ -212,7 +212,7 @@ class Communicator {
   // The same of any request: whether there is something, or may be, so that it cannot be begun again as it was.
   bool may_copy_by_kernel(const Request& request) const noexcept {
     if (request.call.kind == Collective::send_recv && request.beside_others) return false;  // may_lend_beside()
-    return kernel_duty(request.call, is_root_of(request.call, request.sending), false) != Lending::Duty::none;
+    return kernel_duty(request.call, request.layout.get(), is_root_of(request.call, request.sending), false) != Lending::Duty::none;
   }
   // The same of a send beside others, in a group: all those of a rank go alike.
   bool may_lend_beside(const Request& request) const noexcept {
@@ -354,6 +354,11 @@ class Communicator {
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool lies_as_before(const Work& work, bool lends) const noexcept;
+  // Of one rank's block, or of all where there are none; of a v-form, of an average one.
+  size_t sent_block_elements(const Call& call, const Layout* layout) const noexcept {
+    if (layout == nullptr) return call.count;
+    return layout->elements / (meaning(call.kind).input_of(int(call.root) == rank_) == Part::all ? size_t(size_) : 1);
+  }
   // Of the whole buffer; who sends to the root of a gather_v has but one block.
   size_t lent_bytes_min_of(const Call& call) const noexcept {
     return call.kind == Collective::gather_v && int(call.root) != rank_ ? lent_bytes_min : lent_call_bytes_min;

@@ -80,7 +80,7 @@ class Lending {
   static constexpr std::array<Kind, 12> kinds = {{{Collective::all_gather},
                                                   {Collective::all_to_all, false, false, true},
                                                   {Collective::all_gather_v, false, true},
-                                                  {Collective::all_to_all_v, false, true},
+                                                  {Collective::all_to_all_v, false, true, true},
                                                   {Collective::broadcast, true},
                                                   {Collective::exscan, true},
                                                   {Collective::scatter, true, false, true},
@@ -117,7 +117,7 @@ class Lending {
     for (auto& sizes : entries_)
       for (Entry& entry : sizes) {
         entry.lends = lends_first;
-        entry.pause = lends_first ? std::max(trial.first_calls, guessed_calls) : trial.first_calls;
+        entry.pause = lends_first && !trial.counts_all ? guessed_calls : trial.first_calls;
       }
   }
 
@@ -152,7 +152,7 @@ class Lending {
 
   // From one trial to the next, which is twice as far as the one before.
   static constexpr uint32_t pause_min = 128, pause_max = 4096;
-  // Where the way at first is a good guess, a loop of few calls is over before the first trial.
+  // Where the way at first is a good guess, and each rank has a core, a loop of few calls is over before the first trial.
   static constexpr uint32_t guessed_calls = 96;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later.
   static constexpr uint32_t first_calls_as_neighbour = 64;

@@ -129,11 +129,20 @@ TEST(Lending, BeginsAsItIsTold) {
     }
     return lends;
   };
-  const int crowded_block = int(Lending::crowded.block_calls), first = int(Lending::guessed_calls), next = 2 * first;
+  const int crowded_block = int(Lending::crowded.block_calls), first = int(Lending::crowded.first_calls);
   EXPECT_EQ(calls(first + 2 * crowded_block, 950, 1000), first + crowded_block);
-  EXPECT_EQ(calls(next, 950, 1000), next) << "that little is less than calls differ";
+  EXPECT_EQ(calls(pause_min, 950, 1000), pause_min) << "that little is less than calls differ";
   calls(2 * crowded_block, 800, 1000);
   EXPECT_EQ(calls(pause_min, 800, 1000), 0);
+}
+
+// A short loop measures the way that is right as a rule, and no trial.
+TEST(Lending, IsTriedLateWhereItBeginsWithAGoodGuess) {
+  Lending lending(true, Lending::lone, true);
+  const int first = int(Lending::guessed_calls);
+  EXPECT_EQ(calls(lending, first + block, 800, 1000), first + block);
+  EXPECT_EQ(calls(lending, block, 800, 1000), 0);
+  EXPECT_EQ(calls(lending, 2 * first, 800, 1000), 0) << "the guess was wrong";
 }
 
 // Whoever sends and he who receives have parts that fit each other.
