@@ -204,9 +204,12 @@ class Communicator {
   // begins. Not the same on all ranks. Of sends and receives: where they stand alone; is_root: it sends.
   Lending::Duty kernel_duty(const Call& call, const Layout* layout, bool is_root, bool in_place) const noexcept {
     if (!lends_private_ || !Lending::serves(call.kind)) return Lending::Duty::none;
-    const bool is_large = sent_block_elements(call, layout) * element_bytes(call) >= lent_call_bytes_min;
-    const bool needs_large = crowded_ || call.kind == Collective::broadcast || call.kind == Collective::send_recv;
-    if ((needs_large && !is_large) || (crowded_ && !Lending::serves_crowded(call.kind))) return Lending::Duty::none;
+    const size_t block_bytes = sent_block_elements(call, layout) * element_bytes(call);
+    const size_t bytes = layout != nullptr             ? layout->elements * element_bytes(call)
+                         : meaning(call.kind).blocks ? block_bytes * size_t(size_)
+                                                     : block_bytes;
+    if (bytes < lent_bytes_min_of(call)) return Lending::Duty::none;
+    if (crowded_ && !(Lending::serves_crowded(call.kind) && block_bytes >= lent_call_bytes_min)) return Lending::Duty::none;
     return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
   }
   // The same of any request: whether there is something, or may be, so that it cannot be begun again as it was.
@@ -359,9 +362,9 @@ class Communicator {
     if (layout == nullptr) return call.count;
     return layout->elements / (meaning(call.kind).input_of(int(call.root) == rank_) == Part::all ? size_t(size_) : 1);
   }
-  // Of the whole buffer; who sends to the root of a gather_v has but one block.
+  // Of the whole buffer; who sends to the root of a gather_v has but one block, and the root says by each whether it takes it.
   size_t lent_bytes_min_of(const Call& call) const noexcept {
-    return call.kind == Collective::gather_v && int(call.root) != rank_ ? lent_bytes_min : lent_call_bytes_min;
+    return call.kind == Collective::gather_v && lends_private_ && !crowded_ ? offered_bytes_min : lent_call_bytes_min;
   }
   bool is_root_of(const Call& call, bool sends) const noexcept {
     return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;
