@@ -260,9 +260,9 @@ void exscan(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
 }
 
 // Blocks of 16 KiB, of more than a message, and of several tiles and a rest.
-const std::vector<size_t> counts = test::sanitized ? std::vector<size_t>{33'333} : std::vector<size_t>{16'384, 33'333, 150'001};
+const std::vector<size_t> usual_counts = test::sanitized ? std::vector<size_t>{33'333} : std::vector<size_t>{16'384, 33'333, 150'001};
 
-void check_all(int n, int rank, tuttiComm_t comm, const std::vector<size_t>& counts = counts) {
+void check_all(int n, int rank, tuttiComm_t comm, const std::vector<size_t>& counts = usual_counts) {
   for (const size_t count : counts)
     for (const bool in_place : {false, true}) {
       all_to_all(n, rank, count, in_place, comm);
