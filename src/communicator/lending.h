@@ -68,13 +68,13 @@ class Lending {
     }
   }
 
-  // Of these kinds. Nothing is added, since an operand would be copied as well, to where it can be read.
+  // Of these kinds. Nothing is added (nor in an exscan of two ranks), since an operand would be copied as well, to where it can be read.
   struct Kind {
     Collective collective;
     bool by_each;       // not as rank 0 does
     bool sizes_differ;  // from rank to rank, so that each counts by itself what is another call to others
     // Also where ranks share cores. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5 times
-    // as long lent; all_to_all from 256 KiB on 0.76 to 1.03, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in groups 0.4 to 1.0.)
+    // as long lent; all_to_all from 256 KiB on 0.76 to 1.03, all_to_all_v 0.81 to 1.09, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in groups 0.4 to 1.0.)
     bool crowded;
   };
   static constexpr std::array<Kind, 12> kinds = {{{Collective::all_gather},

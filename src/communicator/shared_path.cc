@@ -1,7 +1,6 @@
 // The path through each other's memory: cards, shares, and the work on them.
 #include "communicator/shared_path.h"
 
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
