@@ -250,6 +250,7 @@ GivenBlocks of_all(const size_t* counts, const size_t* displacements) {
 // A call that was made before.
 [[gnu::always_inline]] inline bool again(GivenCall given, tuttiComm_t comm, tuttiStream_t stream,
                                          tuttiResult_t& result) noexcept {
+  fetch_first_lines(given.send, given.recv);
   Communicator* const communicator = again_on(comm, stream, given.datatype, given.op);
   if (communicator == nullptr) return false;
   const Meaning& kind = meaning(given.kind);
