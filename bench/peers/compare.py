@@ -168,8 +168,8 @@ def limit_us(collective, ranks, size, limits):
 
 
 def flags_of(mode, run):
-    """A barrier may let one rank go first: calls apart begin by the clock, where each rank has a core to wait on."""
-    return ["--by-clock"] if mode == "apart" and not run.crowded else MODES[mode]
+    """A barrier may let one rank go first: calls that are apart (cold ones too) begin by the clock, where each rank has a core to wait on."""
+    return ["--by-clock"] if mode in ("apart", "cold") and not run.crowded else MODES[mode]
 
 
 def run_once(peer, collective, run, sizes, mode, options):
