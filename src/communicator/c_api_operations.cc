@@ -1,4 +1,5 @@
 // The C interface: collectives, point to point and groups. The small operation's way begins here.
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -53,7 +54,7 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
 [[gnu::always_inline]] inline bool again(Collective kind, const void* send, void* recv, size_t count,
                                          tuttiDataType_t datatype, tuttiRedOp_t op, int root, tuttiComm_t comm,
                                          tuttiStream_t stream, tuttiResult_t& result) noexcept {
-  fetch_first_lines(send, recv);
+  fetch_first_lines(send, recv, count);
   Communicator* const communicator = again_on(comm, stream, datatype, op);
   if (communicator == nullptr) [[unlikely]] {
     result = tuttiSuccess;
@@ -74,7 +75,7 @@ void check_may_have_stream(const CallingThread& thread, const CallStream& stream
   CallingThread& thread = CallingThread::current();
   if (thread.group_depth == 0)
     return again(Collective::send_recv, input, output, count, datatype, tuttiSum, int(root), comm, stream, result);
-  fetch_first_lines(input, output);
+  fetch_first_lines(input, output, count);
   result = tuttiSuccess;
   return note(thread, {Collective::send_recv, DataType(datatype), ReduceOp::sum, root, count}, input, output, comm, stream);
 }
@@ -438,7 +439,7 @@ tuttiResult_t tuttiRecv(void* recvbuff, size_t count, tuttiDataType_t datatype, 
 
 tuttiResult_t tuttiSendRecv(const void* sendbuff, size_t sendcount, int to, void* recvbuff, size_t recvcount, int from,
                             tuttiDataType_t datatype, tuttiComm_t comm, tuttiStream_t stream) {
-  fetch_first_lines(sendbuff, recvbuff);
+  fetch_first_lines(sendbuff, recvbuff, std::max(sendcount, recvcount));
   return at_the_border([&] {
     const Sending out{sendbuff, sendcount, to};
     const Receiving in{recvbuff, recvcount, from};

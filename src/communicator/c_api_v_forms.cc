@@ -250,7 +250,6 @@ GivenBlocks of_all(const size_t* counts, const size_t* displacements) {
 // A call that was made before.
 [[gnu::always_inline]] inline bool again(GivenCall given, tuttiComm_t comm, tuttiStream_t stream,
                                          tuttiResult_t& result) noexcept {
-  fetch_first_lines(given.send, given.recv);
   Communicator* const communicator = again_on(comm, stream, given.datatype, given.op);
   if (communicator == nullptr) return false;
   const Meaning& kind = meaning(given.kind);
@@ -262,6 +261,7 @@ GivenBlocks of_all(const size_t* counts, const size_t* displacements) {
     if (side->part != Part::none && side->counts == nullptr) return false;
   const size_t n = size_t(communicator->size());
   const size_t count = send.part == Part::all ? send.total(n) : (send.part == Part::own ? send : recv).counts[0];
+  fetch_first_lines(given.send, given.recv, count);
   const Call call{given.kind, DataType(given.datatype), ReduceOp(given.op), uint32_t(given.root), count};
   Repeat& repeat = communicator->repeat_of(call);
   if (repeat.allows(call, given.send, given.recv) && repeat.lies_as(given.blocks, size_t(communicator->rank())))
