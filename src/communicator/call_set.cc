@@ -235,7 +235,7 @@ Status CallSet::look() noexcept {
   if (may != Status::done) return may;
   if (!item.planned) item.may_lend = communicator.may_lend_beside(item.call.request);
   if (item.may_lend) [[unlikely]] item.call.request.lends = lends(item);
-  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch, item.call.request.lends)) {
+  if (!item.planned || !communicator.begin_again(item.operation, item.scratch_epoch, item.may_lend, item.call.request.lends)) {
     if (!communicator.begin(item.operation, item.call.request)) return Status::failed;
     item.planned = !communicator.makes_its_input(item.call.request) && !item.call.request.on_device &&
                    !communicator.goes_by_peers(item.call.request) &&

@@ -410,7 +410,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   work.signature = pack(call, request.terms);
   work.layout = request.layout.get();
   if (multiplies_by_tiles(asked)) [[unlikely]] set_multiplied_tiles(work, request);
-  if (work.bytes() >= lent_bytes_min_of(call) && !request.on_device) {
+  if ((work.bytes() >= lent_bytes_min_of(call) || may_lend_beside(request)) && !request.on_device) {
     if (!request.sending || request.beside_others || lends_lone_send(work.bytes(), plan)) find_regions(work);
     if (!request.beside_others) copy_by_kernel(operation, work, call, request.sending);
     if (request.lends && work.input_region == nullptr) work.input_region = &private_memory_;

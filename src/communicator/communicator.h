@@ -155,10 +155,10 @@ class Communicator {
   // Prepares `operation` for a request. False: the communicator has failed.
   bool begin(Operation& operation, const Request& request) noexcept;
   // The same request once more: no argument is read, no plan sought. `since` is scratch_epoch() as it was after begin();
-  // false where begin() is needed again, because scratch memory has moved, or a large call's buffers lie in other regions.
-  bool begin_again(Operation& operation, uint32_t since, bool lends = false) noexcept {
+  // false where begin() is needed again, because scratch memory has moved, or the buffers of a call that may lend them lie in other regions.
+  bool begin_again(Operation& operation, uint32_t since, bool may_lend, bool lends) noexcept {
     if (since != scratch_epoch_) return false;
-    if (operation.work().bytes() >= lent_call_bytes_min && !lies_as_before(operation.work(), lends)) return false;
+    if ((may_lend || operation.work().bytes() >= lent_call_bytes_min) && !lies_as_before(operation.work(), lends)) return false;
     recorder_->begin(operation, operation.work().signature);
     engine_->rewind(operation);
     return true;
@@ -220,7 +220,7 @@ class Communicator {
   // The same of a send beside others, in a group: all those of a rank go alike.
   bool may_lend_beside(const Request& request) const noexcept {
     return lends_private_ && request.sending && request.beside_others && !request.on_device &&
-           request.call.count * element_bytes(request.call) >= lent_call_bytes_min;
+           request.call.count * element_bytes(request.call) >= (crowded_ ? lent_call_bytes_min : lent_private_bytes_min);
   }
   // How a call goes that may lend ordinary memory, and since when; end_lending() is to be called once it has ended.
   struct TimedWay {

@@ -259,8 +259,8 @@ void exscan(int n, int rank, size_t count, bool in_place, tuttiComm_t comm) {
   ASSERT_EQ(tuttiRedOpDestroy(multiplied, comm), tuttiSuccess);
 }
 
-// Blocks of 16 KiB, of more than a message, and of several tiles and a rest.
-const std::vector<size_t> usual_counts = test::sanitized ? std::vector<size_t>{33'333} : std::vector<size_t>{16'384, 33'333, 150'001};
+// Blocks of 24 and 64 KiB, of more than a message, and of several tiles and a rest.
+const std::vector<size_t> usual_counts = test::sanitized ? std::vector<size_t>{33'333} : std::vector<size_t>{6'001, 16'384, 33'333, 150'001};
 
 void check_all(int n, int rank, tuttiComm_t comm, const std::vector<size_t>& counts = usual_counts) {
   for (const size_t count : counts)
@@ -469,7 +469,8 @@ TEST(PrivateMemory, IsReadWhereARootTriesIt) {
 TEST(PrivateMemory, IsReadWhereWhoSendsTriesIt) {
   if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
   EXPECT_TRUE(is_read(size_t{256} << 10, exchange_of));
-  EXPECT_FALSE(is_read(size_t{32} << 10, exchange_of));
+  EXPECT_TRUE(is_read(size_t{32} << 10, exchange_of));
+  EXPECT_FALSE(is_read(size_t{8} << 10, exchange_of));
 }
 
 TEST(PrivateMemory, IsWrittenWhereItIsOffered) {

@@ -170,7 +170,7 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
                          size_t& bytes_done) noexcept {
   const std::span<const std::byte> free = std::exchange(free_to_lend_, {});
   const Puts puts = std::exchange(puts_, Puts::nowhere);
-  const bool goes_on = data == put_.data(), is_small = bytes < lent_bytes_min;
+  const bool goes_on = data == put_.data(), is_small = bytes < (region.is_private() ? lent_private_bytes_min : lent_bytes_min);
   if (!may_lend(region, bytes) || sent_ + 1 == unput_ || (is_small && puts == Puts::nowhere && !goes_on))
     return send(data, bytes, signature, bytes_done);
   if (failed_) return Status::failed;
@@ -595,7 +595,7 @@ bool ShmEndpoint::lies_with_peer(const ShmLine& line) const noexcept {
 // Whether it lies there, for who asks about the peer later, too.
 bool ShmEndpoint::see_where_it_lies(const ShmLine& line) noexcept {
   const bool lent = lies_with_peer(line);
-  if ((line.bytes & ~(shm_lent_bit | shm_outbox_bit)) >= lent_bytes_min) peer_lent_ = lent ? PeerLends::yes : PeerLends::no;
+  if ((line.bytes & ~(shm_lent_bit | shm_outbox_bit)) >= lent_private_bytes_min) peer_lent_ = lent ? PeerLends::yes : PeerLends::no;
   return lent;
 }
 
