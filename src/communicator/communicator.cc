@@ -11,6 +11,7 @@
 #include "communicator/c_api.h"
 #include "communicator/wait.h"
 #include "memory/preloaded_heap.h"
+#include "reduce/copy.h"
 #include "reduce/exact.h"
 #include "schedule/collective.h"
 
@@ -299,6 +300,35 @@ void Communicator::copy_by_kernel(const Operation& operation, Work& work, const 
   }
 }
 
+// Of two ranks, of which one sends: whoever waits for a message of a middling size reads it where it lies. Not tried, since who sends
+// sees of it only that he has to wait. Not what goes to and fro: there a message is copied to where the one before was read, which is faster.
+bool Communicator::lends_at_leisure(const Request& request, size_t bytes) const noexcept {
+  if (!lends_private_ || crowded_ || size_ != 2 || !copies_as_library() || request.on_device || request.beside_others) return false;
+  if (bytes < lent_private_bytes_min || bytes >= lent_bytes_min_of(request.call) || makes_its_input(request) || adds_exactly(request))
+    return false;
+  switch (request.call.kind) {
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::gather_v:
+    case Collective::scatter:
+    case Collective::scatter_v:
+    case Collective::exscan: return true;
+    default: return false;
+  }
+}
+
+void Communicator::lend_at_leisure(Work& work, const Request& request) noexcept {
+  const Collective kind = request.call.kind;
+  const bool goes_to_root = kind == Collective::reduce || kind == Collective::gather || kind == Collective::gather_v;
+  if (is_root_of(request.call, request.sending) == goes_to_root) {
+    work.offers = Offer::reads;
+    return;
+  }
+  lend_private(work);
+  work.puts = Puts::at_leisure;
+}
+
 bool Communicator::tries_lending(const Operation& operation, const Lending::Way& way) noexcept {
   const TimedWay timed = begin_lending(way);
   if (way.watched) watched_ = {&operation, timed};
@@ -417,6 +447,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory
   }
+  if (lends_at_leisure(asked, work.bytes())) lend_at_leisure(work, asked);
   const Meaning& kind = meaning(call.kind);
   if (kind.blocks) {
     const bool is_root = int(call.root) == rank_;

@@ -20,10 +20,20 @@ class Engine::Ahead : public Engine::Places<v_form, multiplied> {
   // Before the first tile: to each sender, where what it sends first will lie.
   void offer() noexcept {
     if (multiplied || work_.vectors > 1) return;
+    if (work_.offers == Offer::reads) return offer_to_read();
     for (uint32_t step = 0; step < plan_.steps.size(); ++step) {
       const Fold& fold = plan_.steps[step];
       if (fold.early == 0 || fold.n_to > 0 || fold.dst.count != 1 || divisor(fold) != 0) continue;
       sender(fold, 0).offer(write_at(fold.dst), bytes_received_on(step), signature(fold), work_.offers);
+    }
+  }
+
+  // Likewise, of memory that nobody writes to but this rank: who sends the first message is told that it is awaited.
+  void offer_to_read() noexcept {
+    for (const Fold& fold : plan_.steps) {
+      if (fold.n_from != 1) continue;
+      sender(fold, 0).offer(nullptr, step_elements(fold) * work_.element_bytes, signature(fold), Offer::reads);
+      return;
     }
   }
 

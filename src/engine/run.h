@@ -554,8 +554,9 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     }
     const bool lends_on = lends && region->is_private() && may_lend_on(fold);
     const size_t all = !lends_on ? bytes : to.size() == 1 ? bytes_sent_on(fold, data, bytes) : bytes + bytes_of_later_tiles(fold.source());
-    Puts puts = lends_on && to.size() == 1 ? work_.puts : Puts::nowhere;
-    if (puts != Puts::nowhere && (channel_.tile > 0 || channel_.step > 0))
+    const bool at_leisure = lends && work_.puts == Puts::at_leisure;
+    Puts puts = at_leisure || (lends_on && to.size() == 1) ? work_.puts : Puts::nowhere;
+    if (puts != Puts::nowhere && !at_leisure && (channel_.tile > 0 || channel_.step > 0))
       puts = puts == Puts::else_lends ? Puts::nowhere : Puts::goes_on;
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];

@@ -112,12 +112,13 @@ inline constexpr size_t outbox_bytes_min = 128;
 enum class PeerLends : uint8_t { unknown, no, yes };
 
 // What a receiver offers: that the sender writes to where the data belong, the last part of them. declined: it may do so in other
-// calls, and who sends had better know.
-enum class Offer : uint8_t { none, declined, half, all };
+// calls, and who sends had better know. reads: it writes nothing there, but is waited for by one who will read what is lent.
+enum class Offer : uint8_t { none, declined, half, all, reads };
 // Whether a sender that lends private memory does: not at all; where that is offered, and else lends; or else sends. in_turn: as
 // else_sends, and where it was offered before, the receiver is waited for until he has all that was sent before. Of messages after the
-// first: sends, but what goes on where that was put.
-enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, goes_on };
+// first: sends, but what goes on where that was put. at_leisure: none of that; it lends to a receiver who waits, where the one before was
+// not just now, and else sends.
+enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, goes_on, at_leisure };
 // No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
 inline constexpr size_t offered_bytes_min = size_t{32} << 10;
 
@@ -192,7 +193,7 @@ class Endpoint {
   virtual void may_read_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
 
   // As may_read_on, and the peer may write there, the part that it is told, until the next message has been received, or revoke() was
-  // called and is_entered() says no.
+  // called and is_entered() says no. Offer::reads: no memory is offered, but the peer may lend that message.
   virtual void offer([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] uint64_t signature,
                      [[maybe_unused]] Offer part) noexcept {}
 

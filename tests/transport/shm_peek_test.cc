@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -392,6 +394,37 @@ TEST_F(ShmOffers, AreDeclinedAndSmallOnesNotMade) {
   EXPECT_TRUE(is_untouched(0, all_bytes));
   ASSERT_EQ(recv(0), Status::done);
   EXPECT_TRUE(is_there(0, message));
+}
+
+// What is not part of a stream is lent to who waits for it, and sent to who does not.
+TEST_F(ShmOffers, OfNoMemoryAskForMessagesThatAreNotAStream) {
+  const auto send_at_leisure = [&] {
+    size_t done = 0;
+    lender.may_lend_on(memory.data(), message, Puts::at_leisure);
+    EXPECT_EQ(lender.lend({LentRegion::private_number, nullptr, ~size_t{0}}, memory.data(), message, 1, done), Status::done);
+    return lender.flush() == Status::again;
+  };
+  const auto is_received = [&] {
+    std::fill(received.begin(), received.end(), std::byte{0});
+    return recv(0) == Status::done && is_there(0, message) && lender.flush() == Status::done;
+  };
+  const auto rest = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  EXPECT_FALSE(send_at_leisure()) << "nobody waits";
+  EXPECT_TRUE(is_received());
+  for (int turn = 0; turn < 3; ++turn) {
+    rest();
+    reader.offer(nullptr, message, 1, Offer::reads);
+    EXPECT_TRUE(send_at_leisure()) << turn;
+    EXPECT_TRUE(is_received()) << turn;
+  }
+  rest();
+  EXPECT_FALSE(send_at_leisure()) << "waited before";
+  EXPECT_TRUE(is_received());
+  rest();
+  reader.offer(nullptr, message, 1, Offer::reads);
+  ASSERT_EQ(lend(0, Puts::else_sends), Status::done);
+  EXPECT_EQ(lender.flush(), Status::done) << "no memory was offered to put it to";
+  EXPECT_TRUE(is_received());
 }
 
 // Who gives its memory up, once nobody is in it, finds it as it left it.

@@ -175,10 +175,12 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
     return send(data, bytes, signature, bytes_done);
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
+  if (puts == Puts::at_leisure && !finds_leisure(bytes, signature)) return send(data, bytes, signature, bytes_done);
   if (puts == Puts::in_turn && is_offering() && !look_whether_consumed(sent_)) return Status::again;
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
-  if (puts != Puts::nowhere && !goes_on) {
-    if (puts != Puts::goes_on && all >= offered_bytes_min && is_offered(bytes, signature)) {
+  if (puts != Puts::nowhere && puts != Puts::at_leisure && !goes_on) {
+    constexpr int looks_max = 5000;  // a tenth of a millisecond
+    if (puts != Puts::goes_on && all >= offered_bytes_min && is_offered(bytes, signature, looks_max) && !peer_reads()) {
       const Status status = put(data, all, bytes, signature);
       if (status == Status::failed) return status;
       if (status == Status::again) return send(data, bytes, signature, bytes_done);
@@ -202,10 +204,23 @@ void ShmEndpoint::publish_lent(const LentPlace& place, size_t bytes, uint64_t si
 
 bool ShmEndpoint::is_offering() const noexcept { return out_->offer.part.load(std::memory_order_relaxed) > Offer::declined; }
 
+bool ShmEndpoint::peer_reads() const noexcept { return out_->offer.part.load(std::memory_order_relaxed) == Offer::reads; }
+
+// Messages that follow each other closely are a stream, in which both ranks copy at the same time, each another message. What stands
+// alone is copied by one after the other, unless the receiver reads it here. (Measured, Xeon 6, far, 16 KiB: a stream takes 0.8 us a
+// message copied, 1.2 lent; what stands alone 2.5 and 1.4. A receiver's word takes a quarter of a microsecond to come.)
+bool ShmEndpoint::finds_leisure(size_t bytes, uint64_t signature) noexcept {
+  constexpr TimeNs stream_ns_max = 5 * ns_per_us;
+  constexpr int looks_max = 16;  // about half a microsecond
+  if (!is_offering()) return false;
+  const TimeNs now = now_ns();
+  const bool goes_on = now - std::exchange(asked_at_, now) < stream_ns_max;
+  return !goes_on && is_offered(bytes, signature, looks_max);
+}
+
 // Whether the receiver, who has all that was sent before, has said where the next message goes. If it did so in its last call, it is
 // awaited, but not for long if it did not come before: it may be in another call.
-bool ShmEndpoint::is_offered(size_t bytes, uint64_t signature) noexcept {
-  constexpr int looks_max = 5000;  // a tenth of a millisecond
+bool ShmEndpoint::is_offered(size_t bytes, uint64_t signature, int looks_max) noexcept {
   constexpr uint32_t misses_max = 4, rarely = 16;
   if (!may_put_ || peek_ == nullptr || sent_limit_ - sent_ < 2) return false;
   const ShmOffer& offer = out_->offer;
@@ -425,7 +440,8 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 // Nothing that was sent before is under way, or it is not known which message will be the next one. Once is enough.
 void ShmEndpoint::offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept {
   const uint32_t number = received_ + 1;
-  if (peek_ == nullptr || failed_ || bytes < offered_bytes_min || offered_.number == number) return;
+  const size_t bytes_min = part == Offer::reads ? lent_private_bytes_min : offered_bytes_min;
+  if (peek_ == nullptr || failed_ || bytes < bytes_min || offered_.number == number) return;
   ShmOffer& offer = in_->offer;
   if (watch().arrived() || part == Offer::declined) {  // who sends is told for later calls
     if (offer.part.load(std::memory_order_relaxed) != part) offer.part.store(part, std::memory_order_relaxed);
@@ -453,7 +469,8 @@ bool ShmEndpoint::says_put(const ShmLine& line, size_t bytes, uint64_t signature
 // another way.
 Status ShmEndpoint::take_put(const ShmLine& line) noexcept {
   const ShmPut put = put_of(line);
-  if (offered_.number != received_ + 1 || put.bytes > offered_.bytes || put.read > put.bytes) return fail_to_peek(EFAULT, put.bytes);
+  const bool is_offered = offered_.number == received_ + 1 && offered_.data != nullptr;
+  if (!is_offered || put.bytes > offered_.bytes || put.read > put.bytes) return fail_to_peek(EFAULT, put.bytes);
   if (const int error_number = put.read > 0 ? peek_->read(offered_.data, put.address, put.read) : 0; error_number != 0)
     return fail_to_peek(error_number, put.read);
   ++received_;

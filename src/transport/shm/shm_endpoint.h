@@ -215,7 +215,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
   void publish_lent(const LentPlace& place, size_t bytes, uint64_t signature) noexcept;
   bool is_offering() const noexcept;
-  bool is_offered(size_t bytes, uint64_t signature) noexcept;
+  bool is_offered(size_t bytes, uint64_t signature, int looks_max) noexcept;
+  bool peer_reads() const noexcept;
+  bool finds_leisure(size_t bytes, uint64_t signature) noexcept;
   Status put(const std::byte* data, size_t all, size_t bytes, uint64_t signature) noexcept;
   bool says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
   Status take_put(const ShmLine& line) noexcept;
@@ -305,6 +307,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t taken_offer_ = 0;  // the last one's number
   uint32_t awaited_ = 0;      // the last message whose memory was waited for, in case it is offered,
   uint32_t missed_ = 0;       // and how many in a row it was not
+  TimeNs asked_at_ = 0;       // when a message was last sent that might be lent at leisure
   std::span<const std::byte> put_;  // what follows what was put: it lies with the receiver already
   struct Offered {
     std::byte* data = nullptr;
