@@ -32,6 +32,9 @@ constexpr size_t pair_bytes_assumed = size_t{64} << 10;
 constexpr size_t lone_send_lent_bytes_min = size_t{4} << 20;
 static_assert(Repeat::bytes_max < lone_send_lent_bytes_min);
 
+// What is larger goes in several messages.
+constexpr size_t reduced_at_leisure_bytes_max = size_t{64} << 10;
+
 bool lends_lone_send(size_t bytes, const Plan& plan) {
   return bytes >= lone_send_lent_bytes_min && bytes < plan.uncached_bytes_min / 2;
 }
@@ -304,7 +307,11 @@ void Communicator::copy_by_kernel(const Operation& operation, Work& work, const 
 // sees of it only that he has to wait. Not what goes to and fro: there a message is copied to where the one before was read, which is faster.
 bool Communicator::lends_at_leisure(const Request& request, size_t bytes) const noexcept {
   if (!lends_private_ || crowded_ || size_ != 2 || !copies_as_library() || request.on_device || request.beside_others) return false;
-  if (bytes < lent_private_bytes_min || bytes >= lent_bytes_min_of(request.call) || makes_its_input(request) || adds_exactly(request))
+  // What is added is read to memory between, which is worth it from more on.
+  const bool adds = request.call.kind == Collective::reduce;
+  const size_t bytes_min = adds ? lent_private_bytes_min : lent_at_leisure_bytes_min;
+  const size_t bytes_until = adds ? reduced_at_leisure_bytes_max + 1 : lent_bytes_min_of(request.call);
+  if (bytes < bytes_min || bytes >= bytes_until || makes_its_input(request) || adds_exactly(request))
     return false;
   switch (request.call.kind) {
     case Collective::broadcast:

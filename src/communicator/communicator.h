@@ -364,7 +364,7 @@ class Communicator {
   }
   // Of the whole buffer; who sends to the root of a gather_v has but one block, and the root says by each whether it takes it.
   size_t lent_bytes_min_of(const Call& call) const noexcept {
-    return call.kind == Collective::gather_v && lends_private_ && !crowded_ ? offered_bytes_min : lent_call_bytes_min;
+    return call.kind == Collective::gather_v && int(call.root) != rank_ && lends_private_ && !crowded_ ? offered_bytes_min : lent_call_bytes_min;
   }
   bool is_root_of(const Call& call, bool sends) const noexcept {
     return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;

@@ -74,6 +74,8 @@ inline constexpr size_t lent_bytes_min = 32 * 1024;
 // The same of what lies in ordinary memory, which the kernel copies. (Measured, Xeon 6, far, a send and a receive of 16, 32 and 48 KiB:
 // 0.89, 0.75, 0.66 of the time; of 8 KiB it is not faster.)
 inline constexpr size_t lent_private_bytes_min = 16 * 1024;
+// The same of what is lent at leisure.
+inline constexpr size_t lent_at_leisure_bytes_min = 8 * 1024;
 
 // Messages that will be received one after another, the k-th to data + k × stride. Of what the peer sends, the next message
 // is the first of them, and of every `every` messages one follows.

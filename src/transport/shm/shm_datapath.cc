@@ -212,10 +212,9 @@ bool ShmEndpoint::peer_reads() const noexcept { return out_->offer.part.load(std
 bool ShmEndpoint::finds_leisure(size_t bytes, uint64_t signature) noexcept {
   constexpr TimeNs stream_ns_max = 5 * ns_per_us;
   constexpr int looks_max = 16;  // about half a microsecond
-  if (!is_offering()) return false;
   const TimeNs now = now_ns();
-  const bool goes_on = now - std::exchange(asked_at_, now) < stream_ns_max;
-  return !goes_on && is_offered(bytes, signature, looks_max);
+  if (now - std::exchange(asked_at_, now) < stream_ns_max) return false;  // and the receiver's line is left to him
+  return is_offered(bytes, signature, looks_max);
 }
 
 // Whether the receiver, who has all that was sent before, has said where the next message goes. If it did so in its last call, it is
@@ -440,7 +439,7 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 // Nothing that was sent before is under way, or it is not known which message will be the next one. Once is enough.
 void ShmEndpoint::offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept {
   const uint32_t number = received_ + 1;
-  const size_t bytes_min = part == Offer::reads ? lent_private_bytes_min : offered_bytes_min;
+  const size_t bytes_min = part == Offer::reads ? lent_at_leisure_bytes_min : offered_bytes_min;
   if (peek_ == nullptr || failed_ || bytes < bytes_min || offered_.number == number) return;
   ShmOffer& offer = in_->offer;
   if (watch().arrived() || part == Offer::declined) {  // who sends is told for later calls
