@@ -240,7 +240,8 @@ def measure(chosen, machine, options, results):
                     if collective == "barrier" and mode != "hot":
                         continue
                     say(f"compare: {collective}, {ranks} ranks, {transport}, {mode}")
-                    willing = [peer for peer in chosen if collective in peer.collectives and transport in peer.transports]
+                    willing = [peer for peer in chosen if collective in peer.collectives and transport in peer.transports and
+                               (mode != "registered" or peer.gives_memory)]
                     sizes = sizes_of(collective, ranks, options)
                     for group in [["8"]] if collective == "barrier" else groups_of(sizes):
                         measure_group(willing, machine, (transport, ranks, mode, collective), group, options, results)

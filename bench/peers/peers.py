@@ -55,6 +55,7 @@ class Peer:
     collectives = BASIC | {"send_recv", "pass_round", "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v",
                            "all_to_all_v", "gather_v", "scatter_v"}
     transports = {"shm", "tcp"}
+    gives_memory = True  # that its ranks share
 
     def __init__(self, build):
         self.build, self.program = build, None
@@ -186,6 +187,7 @@ class OneCcl(IntelMpi):
     settings = ("from PyPI, its CPU build, over Intel MPI (CCL_ATL_TRANSPORT=mpi), CCL_WORKER_OFFLOAD=0: a worker thread would "
                 "need a core of its own; CCL_YIELD=sched_yield where ranks outnumber cores")
     collectives = BASIC | {"reduce"}
+    gives_memory = False
 
     def prepare(self):
         self.parts = fetch_wheels(self.packages, self.folder() / "wheels")
@@ -210,6 +212,7 @@ class Gloo(Peer):
     name, title, source = "gloo", "Gloo", "gloo_perf.cc"
     settings = "Debian's, over TCP on lo: it has no shared memory between processes"
     collectives = BASIC - {"reduce_scatter"}
+    gives_memory = False
 
     def prepare(self):
         if not pathlib.Path("/usr/include/gloo/context.h").exists():
@@ -230,6 +233,7 @@ class Ucc(Peer):
                 "outnumber cores")
     collectives = BASIC | {"gather"}  # as persistent requests of 1.8.0, reduce does not end and scatter is refused
     transports = {"shm"}
+    gives_memory = False
 
     def prepare(self):
         done = subprocess.run(["pkg-config", "--cflags", "--libs", "ucc"], capture_output=True, text=True)

@@ -79,9 +79,9 @@ Code Communicator::run(const Request& request) noexcept {
 }
 
 bool Communicator::may_begin_now(const Request& request, size_t& room) noexcept {
-  const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
-  const size_t bytes = request.call.count * element_bytes(request.call) * blocks;
-  if (request.layout != nullptr || request.call.count > room || bytes > room || !idle()) return false;
+  if (request.layout != nullptr || request.call.count > room || !idle()) return false;
+  const size_t bytes = buffer_bytes(request.call, nullptr);
+  if (bytes > room) return false;
   room -= bytes;
   return place_to_repeat(request) != nullptr;
 }
@@ -130,10 +130,8 @@ Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
       request.terms != Terms{} || request.timeout_ns != 0)
     return nullptr;
   const Call& call = request.call;
-  const size_t blocks = meaning(call.kind).blocks ? size_t(size_) : 1;
-  const size_t elements = request.layout != nullptr ? request.layout->elements : call.count;
-  if (elements > Repeat::bytes_max) return nullptr;
-  const size_t bytes = elements * element_bytes(call) * (request.layout != nullptr ? 1 : blocks);
+  if ((request.layout != nullptr ? request.layout->elements : call.count) > Repeat::bytes_max) return nullptr;
+  const size_t bytes = buffer_bytes(call, request.layout.get());
   if (bytes < lent_bytes_min_of(call)) return may_go_by_shared_memory(request) ? nullptr : &repeat_of(key_of(request));
   if (bytes > Repeat::bytes_max) return nullptr;
   return &large_repeat_of(key_of(request));
@@ -487,8 +485,7 @@ bool Communicator::may_begin_beside(const Request& request) noexcept {
   if (request.on_device || request.entry != nullptr || request.layout != nullptr || makes_its_input(request) ||
       adds_exactly(request) || may_go_by_shared_memory(request) || may_copy_by_kernel(request))
     return false;
-  const size_t blocks = meaning(request.call.kind).blocks ? size_t(size_) : 1;
-  if (request.call.count * element_bytes(request.call) * blocks >= lent_call_bytes_min) return false;
+  if (buffer_bytes(request.call, nullptr) >= lent_call_bytes_min) return false;
   try {
     const Plan& plan = plan_of(request);
     return (plan.sends_first || plan.one_message_each) && plan.shape.scratch == 0;

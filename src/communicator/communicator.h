@@ -205,11 +205,8 @@ class Communicator {
   Lending::Duty kernel_duty(const Call& call, const Layout* layout, bool is_root, bool in_place) const noexcept {
     if (!lends_private_ || !Lending::serves(call.kind)) return Lending::Duty::none;
     const size_t block_bytes = sent_block_elements(call, layout) * element_bytes(call);
-    const size_t bytes = layout != nullptr             ? layout->elements * element_bytes(call)
-                         : meaning(call.kind).blocks ? block_bytes * size_t(size_)
-                                                     : block_bytes;
-    if (bytes < lent_bytes_min_of(call)) return Lending::Duty::none;
-    if (crowded_ && !(Lending::serves_crowded(call.kind) && block_bytes >= lent_call_bytes_min)) return Lending::Duty::none;
+    if (buffer_bytes(call, layout) < lent_bytes_min_of(call)) return Lending::Duty::none;
+    if (crowded_ && block_bytes < lent_call_bytes_min) return Lending::Duty::none;
     return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
   }
   // The same of any request: whether there is something, or may be, so that it cannot be begun again as it was.
@@ -357,6 +354,11 @@ class Communicator {
   std::byte* made_input(const Request& request, size_t bytes);
   static void find_regions(Work& work) noexcept;
   bool lies_as_before(const Work& work, bool lends) const noexcept;
+  // Of a call's whole buffer: the larger one, where they differ.
+  size_t buffer_bytes(const Call& call, const Layout* layout) const noexcept {
+    if (layout != nullptr) return layout->elements * element_bytes(call);
+    return call.count * element_bytes(call) * (meaning(call.kind).blocks ? size_t(size_) : 1);
+  }
   // Of one rank's block, or of all where there are none; of a v-form, of an average one.
   size_t sent_block_elements(const Call& call, const Layout* layout) const noexcept {
     if (layout == nullptr) return call.count;

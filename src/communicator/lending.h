@@ -48,15 +48,18 @@ class Lending {
     int ranks;
     bool is_root, in_place, crowded;
   };
+  // Where ranks share cores, not of all kinds. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5
+  // times as long lent; all_to_all from 256 KiB on 0.76 to 1.03, all_to_all_v 0.81 to 1.09, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in
+  // groups 0.4 to 1.0.)
   static constexpr Duty duty_of(Collective collective, const Place& at) noexcept {
     const bool two = at.ranks == 2;
     switch (served_as(collective)) {
-      case Collective::all_gather:
+      case Collective::all_gather: return at.crowded ? Duty::none : Duty::lends;
       case Collective::all_to_all: return Duty::lends;
       case Collective::broadcast:  // among several ranks a root does not see how long it takes all of them
-        return !two ? Duty::none : !at.is_root ? answer(at) : at.in_place ? Duty::lends_or_puts : Duty::lends;
+        return !two || at.crowded ? Duty::none : !at.is_root ? answer(at) : at.in_place ? Duty::lends_or_puts : Duty::lends;
       case Collective::exscan:  // nothing is added
-        return !two ? Duty::none : !at.is_root ? answer(at) : Duty::lends_or_puts;
+        return !two || at.crowded ? Duty::none : !at.is_root ? answer(at) : Duty::lends_or_puts;
       case Collective::scatter:
         if (at.is_root) return two && at.in_place ? Duty::lends_or_puts : Duty::lends;
         return two ? answer(at) : Duty::none;
@@ -73,26 +76,20 @@ class Lending {
     Collective collective;
     bool by_each;       // not as rank 0 does
     bool sizes_differ;  // from rank to rank, so that each counts by itself what is another call to others
-    // Also where ranks share cores. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5 times
-    // as long lent; all_to_all from 256 KiB on 0.76 to 1.03, all_to_all_v 0.81 to 1.09, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in groups 0.4 to 1.0.)
-    bool crowded;
   };
   static constexpr std::array<Kind, 12> kinds = {{{Collective::all_gather},
-                                                  {Collective::all_to_all, false, false, true},
+                                                  {Collective::all_to_all},
                                                   {Collective::all_gather_v, false, true},
-                                                  {Collective::all_to_all_v, false, true, true},
+                                                  {Collective::all_to_all_v, false, true},
                                                   {Collective::broadcast, true},
                                                   {Collective::exscan, true},
-                                                  {Collective::scatter, true, false, true},
-                                                  {Collective::gather, true, false, true},
-                                                  {Collective::scatter_v, true, true, true},
-                                                  {Collective::gather_v, true, true, true},
-                                                  {Collective::send_recv, false, false, true},
+                                                  {Collective::scatter, true},
+                                                  {Collective::gather, true},
+                                                  {Collective::scatter_v, true, true},
+                                                  {Collective::gather_v, true, true},
+                                                  {Collective::send_recv},
                                                   {Collective::send_recv, true}}};  // alone
   static constexpr bool serves(Collective collective) noexcept { return index_of(collective) < kinds.size(); }
-  static constexpr bool serves_crowded(Collective collective) noexcept {
-    return serves(collective) && kinds[index_of(collective)].crowded;
-  }
 
   // How it is tried.
   struct Trial {

@@ -67,9 +67,6 @@ TEST(Lending, CountsWhatIsBetweenCallsWhereRanksShareCores) {
     }
     EXPECT_EQ(lending.next(Collective::all_to_all, bytes, false).lends, crowded);
   }
-  EXPECT_TRUE(Lending::serves_crowded(Collective::all_to_all));
-  EXPECT_FALSE(Lending::serves_crowded(Collective::all_gather));
-  EXPECT_FALSE(Lending::serves_crowded(Collective::all_reduce));
 }
 
 // Whoever is the root: blocks go one way, and who sends some lends by itself.
@@ -152,7 +149,12 @@ TEST(Lending, HasADutyForEachSide) {
     return Lending::duty_of(kind, {ranks, is_root, in_place, crowded});
   };
   for (const Collective kind : {Collective::all_gather, Collective::all_to_all_v})
-    for (const bool is_root : {false, true}) EXPECT_EQ(duty(kind, 5, is_root, false, is_root), lends);
+    for (const bool is_root : {false, true}) EXPECT_EQ(duty(kind, 5, is_root), lends);
+  for (const bool is_root : {false, true}) {
+    EXPECT_EQ(duty(Collective::all_to_all, 5, is_root, false, true), lends);
+    for (const Collective kind : {Collective::all_gather, Collective::all_gather_v, Collective::broadcast, Collective::exscan})
+      EXPECT_EQ(duty(kind, 2, is_root, false, true), none);
+  }
   for (const Collective kind : {Collective::scatter, Collective::scatter_v}) {
     EXPECT_EQ(duty(kind, 2, true), lends);
     EXPECT_EQ(duty(kind, 2, true, true), lends_or_puts);
