@@ -59,9 +59,9 @@ inline constexpr unsigned narrow = 32;  // types and operators below keep their 
   __builtin_prefetch(send);
   __builtin_prefetch(recv, 1);
   if (count <= line_bytes / sizeof(float)) return;
-  for (size_t line = 1; line < lines; ++line) {
-    __builtin_prefetch(static_cast<const std::byte*>(send) + line * line_bytes);
-    __builtin_prefetch(static_cast<const std::byte*>(recv) + line * line_bytes, 1);
+  for (size_t line = 1; line < lines; ++line) {  // as numbers: either may be null
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(send) + line * line_bytes));
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(recv) + line * line_bytes), 1);
   }
 }
 
