@@ -301,37 +301,24 @@ void Communicator::copy_by_kernel(const Operation& operation, Work& work, const 
   }
 }
 
-// Of two ranks, of which one sends: whoever waits for a message of a middling size reads it where it lies. Not tried, since who sends
-// sees of it only that he has to wait. Not what goes to and fro: there a message is copied to where the one before was read, which is faster.
-bool Communicator::lends_at_leisure(const Request& request, size_t bytes) const noexcept {
-  if (!lends_private_ || crowded_ || size_ != 2 || !copies_as_library() || request.on_device || request.beside_others) return false;
+// Where one of two ranks sends, whoever waits for a message of a middling size reads it where it lies. Not tried, since who sends sees of
+// it only that he has to wait.
+void Communicator::lend_at_leisure(Work& work, const Request& request) noexcept {
+  if (!lends_private_ || crowded_ || size_ != 2 || !copies_as_library() || request.on_device) return;
+  if (makes_its_input(request) || adds_exactly(request)) return;
   // What is added is read to memory between, which is worth it from more on.
   const bool adds = request.call.kind == Collective::reduce;
   const size_t bytes_min = adds ? lent_private_bytes_min : lent_at_leisure_bytes_min;
   const size_t bytes_until = adds ? reduced_at_leisure_bytes_max + 1 : lent_bytes_min_of(request.call);
-  if (bytes < bytes_min || bytes >= bytes_until || makes_its_input(request) || adds_exactly(request))
-    return false;
-  switch (request.call.kind) {
-    case Collective::broadcast:
-    case Collective::reduce:
-    case Collective::gather:
-    case Collective::gather_v:
-    case Collective::scatter:
-    case Collective::scatter_v:
-    case Collective::exscan: return true;
-    default: return false;
+  if (work.bytes() < bytes_min || work.bytes() >= bytes_until) return;
+  switch (Lending::side_of(request.call.kind, is_root_of(request.call, request.sending))) {
+    case Lending::Side::neither: return;
+    case Lending::Side::receives: work.offers = Offer::reads; return;
+    case Lending::Side::sends:
+      lend_private(work);
+      work.puts = Puts::at_leisure;
+      return;
   }
-}
-
-void Communicator::lend_at_leisure(Work& work, const Request& request) noexcept {
-  const Collective kind = request.call.kind;
-  const bool goes_to_root = kind == Collective::reduce || kind == Collective::gather || kind == Collective::gather_v;
-  if (is_root_of(request.call, request.sending) == goes_to_root) {
-    work.offers = Offer::reads;
-    return;
-  }
-  lend_private(work);
-  work.puts = Puts::at_leisure;
 }
 
 bool Communicator::tries_lending(const Operation& operation, const Lending::Way& way) noexcept {
@@ -452,7 +439,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory
   }
-  if (lends_at_leisure(asked, work.bytes())) lend_at_leisure(work, asked);
+  lend_at_leisure(work, asked);
   const Meaning& kind = meaning(call.kind);
   if (kind.blocks) {
     const bool is_root = int(call.root) == rank_;

@@ -371,7 +371,6 @@ class Communicator {
   bool is_root_of(const Call& call, bool sends) const noexcept {
     return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;
   }
-  bool lends_at_leisure(const Request& request, size_t bytes) const noexcept;
   void lend_at_leisure(Work& work, const Request& request) noexcept;
   void copy_by_kernel(const Operation& operation, Work& work, const Call& call, bool sends) noexcept;
   bool tries_lending(const Operation& operation, const Lending::Way& way) noexcept;

@@ -71,6 +71,20 @@ class Lending {
     }
   }
 
+  // Which side of a message a rank is on, in calls of two ranks in which one sends: what is too small for all of that is lent to who
+  // waits for it. Not a message that stands alone: what goes to and fro is copied to where the one before was read, which is faster.
+  enum class Side : uint8_t { neither, sends, receives };
+  static constexpr Side side_of(Collective collective, bool is_root) noexcept {
+    switch (served_as(collective)) {
+      case Collective::broadcast:
+      case Collective::exscan:
+      case Collective::scatter: return is_root ? Side::sends : Side::receives;
+      case Collective::gather:
+      case Collective::reduce: return is_root ? Side::receives : Side::sends;
+      default: return Side::neither;
+    }
+  }
+
   // Of these kinds. Nothing is added (nor in an exscan of two ranks), since an operand would be copied as well, to where it can be read.
   struct Kind {
     Collective collective;

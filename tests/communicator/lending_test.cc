@@ -143,6 +143,20 @@ TEST(Lending, IsTriedLateWhereItBeginsWithAGoodGuess) {
 }
 
 // Whoever sends and he who receives have parts that fit each other.
+TEST(Lending, KnowsWhichSideSends) {
+  using enum Lending::Side;
+  for (const Collective kind : {Collective::broadcast, Collective::exscan, Collective::scatter, Collective::scatter_v}) {
+    EXPECT_EQ(Lending::side_of(kind, true), sends);
+    EXPECT_EQ(Lending::side_of(kind, false), receives);
+  }
+  for (const Collective kind : {Collective::reduce, Collective::gather, Collective::gather_v}) {
+    EXPECT_EQ(Lending::side_of(kind, true), receives);
+    EXPECT_EQ(Lending::side_of(kind, false), sends);
+  }
+  for (const Collective kind : {Collective::all_reduce, Collective::all_gather, Collective::send_recv, Collective::barrier})
+    for (const bool is_root : {false, true}) EXPECT_EQ(Lending::side_of(kind, is_root), neither);
+}
+
 TEST(Lending, HasADutyForEachSide) {
   using enum Lending::Duty;
   const auto duty = [](Collective kind, int ranks, bool is_root, bool in_place = false, bool crowded = false) {
