@@ -153,6 +153,7 @@ void copy_large(void* output, const void* input, size_t bytes) noexcept {
 
 bool copies_at_a_stretch() noexcept { return own_way() == CopyWay::string; }
 bool copies_as_library() noexcept { return own_way() == CopyWay::library; }
+bool strings_copy_well() noexcept { return own_way() != CopyWay::vectors; }
 
 namespace {
 

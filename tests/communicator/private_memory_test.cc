@@ -33,6 +33,9 @@ namespace {
 
 using test::RanksOptions;
 
+// On every processor.
+const bool is_asked_for = ::setenv("TUTTI_LEND", "1", 1) == 0;
+
 int calls = int(Lending::crowded.first_calls + Lending::crowded.block_calls) + 4;
 
 int32_t value(int from, int to, size_t i, int turn) { return int32_t(from * 1'000'003 + to * 10'007 + turn * 101) + int32_t(i); }
@@ -480,6 +483,15 @@ bool asks_kernel(uint32_t system_call, size_t bytes, decltype(&all_to_all_of) ca
 }
 bool is_read(size_t bytes, decltype(&all_to_all_of) call = all_to_all_of) { return asks_kernel(__NR_process_vm_readv, bytes, call); }
 bool is_written(size_t bytes, decltype(&all_to_all_of) call) { return asks_kernel(__NR_process_vm_writev, bytes, call); }
+
+TEST(PrivateMemory, IsReadUnaskedWhereTheKernelCopiesWell) {
+  ASSERT_TRUE(is_asked_for);
+  if (!is_read(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: ranks share a core, or the kernel forbids it";
+  ::unsetenv("TUTTI_LEND");
+  EXPECT_EQ(is_read(size_t{1} << 20), strings_copy_well());
+  EXPECT_EQ(is_read(size_t{1} << 20, exscan_of), strings_copy_well());
+  ::setenv("TUTTI_LEND", "1", 1);
+}
 
 TEST(PrivateMemory, IsNotReadWhereNoCacheHoldsTheCall) {
   const size_t last_cache = cache_sizes(discover_host()).last_bytes;

@@ -273,7 +273,7 @@ std::string set_up(unsigned seed, RanksOptions& options) {
   const char* const usual = nullptr;
   set("TUTTI_SHM_SLOT_BYTES", one_of(usual, usual, "4096", "64K"));
   set("TUTTI_IN_PLACE_BYTES", one_of(usual, usual, "0", "4K"));
-  set("TUTTI_LEND", one_of(usual, usual, usual, "0"));
+  set("TUTTI_LEND", one_of(usual, usual, "1", "0"));
   options.channels = one_of(-1, -1, 1, 3);
   options.determinism = one_of(-1, -1, 1, 2);
   return words + fmt::format("channels {}, determinism {}", options.channels, options.determinism);

@@ -21,6 +21,7 @@
 #include "base/environment.h"
 #include "bootstrap/agreement.h"
 #include "memory/memory_file.h"
+#include "reduce/copy.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handshake.h"
 #include "transport/shm/shm_outbox.h"
@@ -291,7 +292,8 @@ class Builder {
           peeks[size_t(group_[i])] = map_peer(i) ? 1 : 0;
     });
     const std::vector<Bytes> by_whom = agreement_.gather(std::as_bytes(std::span(peeks)));
-    for (int rank = 0; options_.lends && rank < bootstrap_.size(); ++rank)
+    const bool may_be_read = options_.lends && options_.lends_private;
+    for (int rank = 0; may_be_read && rank < bootstrap_.size(); ++rank)
       if (by_whom[size_t(rank)][size_t(bootstrap_.rank())] != std::byte{0}) transport_->is_peeked_by(rank);
     if (options_.why_not != nullptr) tell_why_not(*options_.why_not);
     return std::move(transport_);
@@ -497,7 +499,9 @@ size_t shm_lap_bytes(size_t members, bool crowded, const ShmOptions& options) no
 
 ShmOptions shm_options_from_environment() {
   ShmOptions options;
-  options.lends = environment_flag("TUTTI_LEND");
+  const bool is_asked = environment_text("TUTTI_LEND").has_value();
+  options.lends = !is_asked || environment_flag("TUTTI_LEND");
+  options.lends_private = is_asked ? options.lends : strings_copy_well();
   if (const auto bytes = environment_bytes("TUTTI_SHM_SLOT_BYTES")) options.slot_bytes = *bytes;
   try {
     check_options(options);

@@ -24,6 +24,7 @@ struct ShmOptions {
   TimeNs timeout_ns = 300 * ns_per_s;  // of the connecting
   bool membarrier = true;          // false: as on a kernel without it; publishing costs a locked instruction then
   bool lends = true;               // false: what is lent by this rank is copied
+  bool lends_private = true;       // false: so is what lies in its private memory
   bool trades = true;              // false: no place changes hands (see shm_trade.h)
   bool one_process = true;         // false: ranks of one process lend to each other as those of different ones do
   Doorbell* doorbell = nullptr;    // outlives the transport; null: it has one of its own
@@ -54,7 +55,8 @@ size_t shm_lap_bytes(size_t members, bool crowded, const ShmOptions& options) no
 // lose by less than 256.)
 size_t shm_spread_bytes_max(size_t members, const ShmOptions& options) noexcept;
 
-// slot_bytes as TUTTI_SHM_SLOT_BYTES says, lends as TUTTI_LEND. Throws Error(invalid_usage).
+// slot_bytes as TUTTI_SHM_SLOT_BYTES says, lends and lends_private as TUTTI_LEND; private memory is not lent by itself where the kernel
+// copies slowly. Throws Error(invalid_usage).
 ShmOptions shm_options_from_environment();
 
 // Collective over all ranks of the bootstrap. Peers that share this rank's host are found by trying: those behind a
