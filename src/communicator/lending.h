@@ -119,6 +119,9 @@ class Lending {
   // Who sends to a gather's root may be some calls ahead of it, and so come upon the other way later; if the calls are small.
   static constexpr Trial lone_gather{4, 20, 14, 0.97, false};
   static constexpr size_t ahead_bytes_max = size_t{4} << 20;
+  // Before a copied call is timed so many bytes have been copied, and by then all of what messages lie in is used, over and over: the
+  // first time that it is touched, and out of the caches, a call of 64 KiB takes four to eight times as long.
+  static constexpr size_t settling_bytes = size_t{1} << 20;
   // A loop of few calls is over before a trial, which is long.
   static constexpr Trial crowded{48, 16, 4, 0.9, true};
 
@@ -126,9 +129,9 @@ class Lending {
   explicit Lending(bool is_rank_0, const Trial& trial = lone, bool lends_first = false) noexcept
       : is_rank_0_(is_rank_0), trial_(trial) {
     for (auto& sizes : entries_)
-      for (Entry& entry : sizes) {
-        entry.lends = lends_first;
-        entry.pause = lends_first && !trial.counts_all ? guessed_calls : trial.first_calls;
+      for (size_t size_class = 0; size_class < size_classes; ++size_class) {
+        sizes[size_class].lends = lends_first;
+        sizes[size_class].pause = lends_first && !trial.counts_all ? guessed_calls : settled(trial, size_class).first_calls;
       }
   }
 
@@ -189,7 +192,7 @@ class Lending {
 
   Way next(Way way) noexcept {
     Entry& entry = entry_of(way);
-    const Trial& trial = trial_of(way, class_of(way.bytes));
+    const Trial trial = trial_of(way, class_of(way.bytes));
     if (way.leads || !kinds[way.kind].sizes_differ) {
       if (is_at_end(entry, trial)) end_trial(entry, trial);
       if (entry.calls == 0 && !entry.tried) take_from_neighbour(way);
@@ -204,16 +207,25 @@ class Lending {
   // The call of that number in a trial.
   Way in_trial(Way way, uint32_t call) noexcept {
     Entry& entry = entry_of(way);
-    const Trial& trial = trial_of(way, class_of(way.bytes));
+    const Trial trial = trial_of(way, class_of(way.bytes));
     if (call == 0) entry.seen = {};
     way.lends = call < trial.block_calls ? entry.lends : !entry.lends;
     way.watched = way.leads && call % trial.block_calls >= trial.settling_calls;
     return way;
   }
   // A gather's root leads where it offers its memory.
-  const Trial& trial_of(const Way& way, size_t size_class) const noexcept {
+  Trial trial_of(const Way& way, size_t size_class) const noexcept {
     const bool may_be_ahead = kinds[way.kind].collective == Collective::gather && size_class <= class_of(ahead_bytes_max);
-    return may_be_ahead && !trial_.counts_all ? lone_gather : trial_;
+    return settled(may_be_ahead && !trial_.counts_all ? lone_gather : trial_, size_class);
+  }
+  // With the calls of that size that it takes to settle.
+  static constexpr Trial settled(Trial trial, size_t size_class) noexcept {
+    if (trial.counts_all) return trial;
+    const uint32_t calls = uint32_t(settling_bytes >> (size_class + least_class_bits - 1)), timed = trial.block_calls - trial.settling_calls;
+    trial.first_calls = std::max(trial.first_calls, calls);
+    trial.settling_calls = std::max(trial.settling_calls, calls);
+    trial.block_calls = trial.settling_calls + timed;
+    return trial;
   }
   static bool is_at_end(const Entry& entry, const Trial& trial) noexcept { return entry.calls == entry.pause + trial.calls(); }
   // Of who does not lead nothing was seen.

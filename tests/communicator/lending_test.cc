@@ -94,6 +94,25 @@ TEST(Lending, OfASmallGatherIsTriedForLonger) {
   }
 }
 
+// A copied message is slow while what it lies in is touched for the first time, or is in no cache.
+TEST(Lending, OfSmallCallsIsTriedOnceAllPlacesAreUsed) {
+  constexpr size_t small = size_t{64} << 10;
+  constexpr int places = int(Lending::settling_bytes / small);
+  for (const auto& [kind, lends_first] : {std::pair(Collective::all_to_all, false), {Collective::gather, false}, {Collective::all_to_all, true}}) {
+    Lending lending(true, Lending::lone, lends_first);
+    bool lent_before = lends_first;
+    const int before = lends_first ? int(Lending::guessed_calls) : places;
+    for (int i = 0, in_a_row = 0; i < before + 3 * places; ++i) {
+      const Lending::Way way = lending.next(kind, small, false);
+      in_a_row = way.lends == lent_before ? in_a_row + 1 : 1;
+      lent_before = way.lends;
+      const bool is_slow = !way.lends && in_a_row <= places;
+      if (way.watched) lending.took(way, 0, is_slow ? 8000 : way.lends ? 2000 : 1000);
+    }
+    EXPECT_EQ(calls(lending, pause_min / 2, 1000, 2000, small, kind), 0) << name(kind) << lends_first;
+  }
+}
+
 // A rank between others follows in some groups, and leads in others.
 TEST(Lending, OfSendsInGroupsIsWhatThoseThatLeadHaveMeasured) {
   Lending lending(false);

@@ -1,4 +1,4 @@
-// Reading and writing another process's memory by way of the kernel: its bytes, or an error that says why not.
+// Messages that stay with their sender, in private memory: read, read on and written by way of the kernel, or an error that says why not.
 #include "transport/shm/shm_peek.h"
 
 #include <sys/mman.h>
