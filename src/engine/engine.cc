@@ -42,6 +42,16 @@ bool is_exchange(const Plan& plan) {
          adds.n_from < reduce_inputs_max && adds.a == sends.a && adds.dst.buffer == Buffer::output;
 }
 
+// A whole buffer is sent to one rank as it lies, or comes from one: a send, a receive, what a leaf of a tree has to do. (Not of blocks:
+// there the root has the most to do.)
+bool is_message(const Plan& plan) {
+  if (plan.steps.size() != 1 || plan.shape.input != 1 || plan.shape.output != 1 || plan.shape.blocks) return false;
+  const Fold& fold = plan.steps[0];
+  if (fold.finish || fold.b.count > 0 || fold.n_from + fold.n_to != 1) return false;
+  if (fold.n_to == 1) return fold.dst.count == 0 && fold.a.count == 1 && fold.a.buffer != Buffer::scratch;
+  return fold.a.count == 0 && fold.dst.count == 1 && fold.dst.buffer == Buffer::output;
+}
+
 }  // namespace
 
 Engine::Engine(int size, std::span<Endpoint* const> endpoints, size_t message_bytes_max, ColdOutputs* cold_outputs,
@@ -83,6 +93,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
   operation.exchange_ = false;
+  operation.message_ = false;
   operation.fetches_ = false;
   const bool alone = channels == 1 && work.device == nullptr && work.multiplied == nullptr;
   operation.alone_ = alone && work.layout == nullptr;
@@ -108,9 +119,10 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     if (work.multiplied == nullptr) [[likely]] Run<false>(operation.work_, channel).begin_tile(0);
     else Run<false, true>(operation.work_, channel).begin_tile(0);
   }
+  const bool is_plain = small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1;
   operation.exchange_ =
-      small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1 &&
-      is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < shared_exchange_bytes_min);
+      is_plain && is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < shared_exchange_bytes_min);
+  operation.message_ = is_plain && work.bytes() < fetched_bytes_min && is_message(*work.plan);
   operation.fetches_ = operation.alone_ && !operation.exchange_ && work.bytes() >= fetched_bytes_min;
   if (work.offers != Offer::none) [[unlikely]] offer(operation);
 }
@@ -170,6 +182,7 @@ void Engine::share_out(Operation& operation) const noexcept {
 }
 
 void Engine::rewind(Operation& operation) const noexcept {
+  if (operation.message_) return Run<false>(operation.work_, operation.channel_[0]).rewind_message();
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
   for (int i = 0; i < operation.channels_; ++i) {
@@ -197,6 +210,11 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
     const Status sent = Run<false>(operation.work_, channel).exchange_sends();
     return sent == Status::done ? Status::again : sent;
   }
+  if (operation.message_) {
+    Run<false> run(operation.work_, operation.channel_[0]);
+    run.rewind_message();
+    return run.message();
+  }
   rewind(operation);
   return progress(operation);
 }
@@ -207,12 +225,14 @@ Status Engine::restart_elsewhere(Operation& operation) const noexcept {
     operation.exchange_ = false;
     operation.fetches_ = operation.alone_;
   }
+  operation.message_ = operation.message_ && !operation.channel_[0].flushes;
   rewind(operation);
   return progress(operation);
 }
 
 Status Engine::progress(Operation& operation) const noexcept {
   if (operation.exchange_) return Run<false>(operation.work_, operation.channel_[0]).exchange();
+  if (operation.message_) return Run<false>(operation.work_, operation.channel_[0]).message();
   if (operation.alone_) [[likely]] return Run<false>(operation.work_, operation.channel_[0]).move();
   if (operation.alone_v_form_) return Run<true>(operation.work_, operation.channel_[0]).move();
   for (int i = 0; i < operation.channels_; ++i) {

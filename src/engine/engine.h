@@ -146,6 +146,7 @@ class Operation {
   int channels_ = 0;
   int channels_done_ = 0;
   bool exchange_ = false;       // one tile of an exchange, as is_exchange() says
+  bool message_ = false;        // or one small message, as is_message() says
   bool alone_ = false;          // one channel, no v-form, no device: what most operations are
   bool alone_v_form_ = false;   // one channel, no device
   bool fetches_ = false;        // as fetch_ahead() does

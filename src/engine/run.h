@@ -131,6 +131,23 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     return Status::done;
   }
 
+  // The one message of an operation that is no more than that: as move() does it.
+  Status message() noexcept {
+    if (channel_.step > 0) return Status::done;
+    const Fold& fold = plan_.steps[0];
+    Endpoint& peer = *endpoints_[plan_.peers[fold.peers]];
+    const size_t bytes = work_.count * work_.element_bytes;
+    const std::byte* const source = fold.a.buffer == Buffer::input ? work_.input : work_.output;
+    const Status status = fold.n_to == 1 ? peer.send(source, bytes, work_.signature, channel_.bytes_done)
+                                         : peer.recv(work_.output, bytes, work_.signature, channel_.bytes_done);
+    channel_.step = status == Status::done ? 1 : 0;
+    return status;
+  }
+  void rewind_message() noexcept {
+    channel_.step = 0;
+    channel_.bytes_done = 0;
+  }
+
   // Memory that the current step will write to, if it is in one piece.
   std::span<const std::byte> next_written() const noexcept {
     const Fold& fold = plan_.steps[channel_.step];
