@@ -132,9 +132,9 @@ Repeat* Communicator::place_to_repeat(const Request& request) noexcept {
   const Call& call = request.call;
   if ((request.layout != nullptr ? request.layout->elements : call.count) > Repeat::bytes_max) return nullptr;
   const size_t bytes = buffer_bytes(call, request.layout.get());
-  if (bytes < lent_bytes_min_of(call)) return may_go_by_shared_memory(request) ? nullptr : &repeat_of(key_of(request));
+  if (bytes < lent_bytes_min_of(call)) return may_go_by_shared_memory(request) ? nullptr : &repeats_.place_for(key_of(request));
   if (bytes > Repeat::bytes_max) return nullptr;
-  return &large_repeat_of(key_of(request));
+  return &large_repeats_.place_for(key_of(request));
 }
 
 // What a v-form is known by: the elements of all that the rank sends; of its own block, where it sends that or nothing.
@@ -168,8 +168,8 @@ void Communicator::remember(Repeat& repeat, const Request& request) {
 }
 
 void Communicator::forget_repeats() noexcept {
-  for (Repeat& repeat : repeats_) repeat.mode = Repeat::Mode::none;
-  for (Repeat& repeat : large_repeats_) repeat.mode = Repeat::Mode::none;
+  repeats_.forget();
+  large_repeats_.forget();
 }
 
 // The short wait comes first: it looks at the awaited word and at nothing else, for a few microseconds at most.

@@ -126,11 +126,11 @@ class Communicator {
   }
   // The place of calls like this one among those made lately; run() fills it where the call is small.
   Repeat& repeat_of(const Call& call) noexcept {
-    return repeats_[number_of_repeat(key_of_repeat(call), repeats_.size())];
+    return repeats_.find(call);
   }
   // Likewise of large ones: a program has few of those, but may have many small ones beside them.
   Repeat& large_repeat_of(const Call& call) noexcept {
-    return large_repeats_[number_of_repeat(key_of_repeat(call), large_repeats_.size())];
+    return large_repeats_.find(call);
   }
   // Runs the call that `repeat` holds, which is not large, on other buffers, which it allows.
   Code run_again(Repeat& repeat, const std::byte* input, std::byte* output) noexcept;
@@ -465,8 +465,8 @@ class Communicator {
   // far from each other, 1 to 4 MiB: 0.77 to 0.89 of the time; near 0.94 to 1. Of 16 MiB, 1.1: memory is what limits.)
   size_t turns_bytes_max_ = size_t{8} << 20;
   Operation operation_;               // of run()
-  std::array<Repeat, 16> repeats_;
-  std::array<Repeat, 8> large_repeats_;
+  Repeats<16> repeats_;
+  Repeats<8> large_repeats_;
 
   std::vector<std::unique_ptr<Window>> windows_;
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/signature.h"
@@ -159,5 +161,41 @@ constexpr uint64_t key_of_repeat(const Call& call) noexcept {
 constexpr size_t number_of_repeat(uint64_t key, size_t places) noexcept {
   return size_t(key * 0x9E3779B97F4A7C15u >> (64 - std::bit_width(places - 1)));
 }
+
+// The calls that are kept, by twos: a call has two places that it may be in, so two that share them stay, even if they are made in
+// turns; of more the last two stay.
+template <size_t n_places>
+class Repeats {
+ public:
+  // The place that keeps a call like this one, if any does.
+  [[gnu::always_inline]] Repeat& find(const Call& call) noexcept {
+    const uint64_t key = key_of_repeat(call);
+    Pair& pair = pairs_[number(key)];
+    return pair.places[pair.keys[0] != key];
+  }
+  // Where it is to be kept.
+  Repeat& place_for(const Call& call) noexcept {
+    const uint64_t key = key_of_repeat(call);
+    Pair& pair = pairs_[number(key)];
+    for (size_t i = 0; i < 2; ++i)
+      if (pair.keys[i] == key) return pair.places[i];
+    const bool at = std::exchange(pair.older, !pair.older);
+    pair.keys[at] = key;
+    return pair.places[at];
+  }
+  void forget() noexcept {
+    for (Pair& pair : pairs_)
+      for (Repeat& repeat : pair.places) repeat.mode = Repeat::Mode::none;
+  }
+
+ private:
+  struct Pair {
+    std::array<uint64_t, 2> keys{};  // of the calls, which may be alike for calls of very many elements
+    bool older = false;              // which place is taken next
+    std::array<Repeat, 2> places;
+  };
+  static constexpr size_t number(uint64_t key) noexcept { return number_of_repeat(key, n_places / 2); }
+  std::array<Pair, n_places / 2> pairs_;
+};
 
 }  // namespace tutti

@@ -48,7 +48,7 @@ class Repeated : public ::testing::Test {
 // Programs make calls in turns, as sums of two float32 and of one float64.
 TEST(PlacesOfRepeats, FewOfTheCallsThatDifferShareOne) {
   std::set<uint64_t> keys;
-  std::array<size_t, 16> calls_of_place{};
+  std::array<size_t, 8> calls_of_place{};
   for (const Collective kind : {Collective::all_reduce, Collective::broadcast, Collective::all_gather, Collective::send_recv})
     for (const DataType type : {DataType::int8, DataType::int32, DataType::float32, DataType::float64})
       for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max})
@@ -59,6 +59,32 @@ TEST(PlacesOfRepeats, FewOfTheCallsThatDifferShareOne) {
             ++calls_of_place[number_of_repeat(key, calls_of_place.size())];
           }
   for (const size_t calls : calls_of_place) EXPECT_LE(calls, 2 * keys.size() / calls_of_place.size());
+}
+
+// Of calls that share their places, two stay while they are made in turns, and a third one takes the place of the older.
+TEST(PlacesOfRepeats, KeepTwoCallsThatShareThem) {
+  Repeats<16> repeats;
+  const auto keep = [&](const Call& call) {
+    Repeat& repeat = repeats.place_for(call);
+    repeat.call = call;
+    repeat.mode = Repeat::Mode::disjoint;
+  };
+  const auto is_kept = [&](const Call& call) { return repeats.find(call).call == call; };
+  const auto number = [](const Call& call) { return number_of_repeat(key_of_repeat(call), 8); };
+  std::vector<Call> alike;
+  for (uint64_t count = 1; alike.size() < 3; ++count) {
+    const Call call{.kind = Collective::all_reduce, .type = DataType::float32, .count = count};
+    if (alike.empty() || number(call) == number(alike[0])) alike.push_back(call);
+  }
+  for (int turn = 0; turn < 3; ++turn)
+    for (int i = 0; i < 2; ++i) keep(alike[size_t(i)]);
+  EXPECT_TRUE(is_kept(alike[0]) && is_kept(alike[1]));
+  keep(alike[2]);
+  EXPECT_TRUE(!is_kept(alike[0]) && is_kept(alike[1]) && is_kept(alike[2]));
+  keep(alike[0]);
+  EXPECT_TRUE(is_kept(alike[0]) && !is_kept(alike[1]) && is_kept(alike[2]));
+  repeats.forget();
+  EXPECT_EQ(repeats.find(alike[2]).mode, Repeat::Mode::none);
 }
 
 TEST_F(Repeated, ANullBufferIsStillRefused) {
