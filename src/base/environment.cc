@@ -50,7 +50,7 @@ constexpr std::array table = std::to_array<Variable>({
     {"TUTTI_IFNAME", text, "", "Network interfaces that may be used, comma-separated; unset: all that connect."},
     {"TUTTI_IN_PLACE_BYTES", bytes, "64K", "From so many bytes on (for some kinds and numbers of ranks: a multiple, docs/memory.md) calls go through memory of tuttiMemAlloc without a message where all ranks are of one host; 0: never. The same on all ranks."},
     {"TUTTI_JOB_KEY", text, "", "Secret of the job for environment rendezvous; all ranks need the same text."},
-    {"TUTTI_LEND", flag, "", "0: ranks of one host copy all messages through shared memory, and never read or write each other's buffers where they lie; 1: they try to, in ordinary memory too; unset: that not where the kernel copies slowly (AMD before Zen 5)."},
+    {"TUTTI_LEND", flag, "", "0: ranks of one host copy all messages through shared memory, and never read or write each other's buffers where they lie; 1: they do where it is faster, in ordinary memory by trial; unset: as 1, but no trials where the kernel copies slowly (AMD before Zen 5)."},
     {"TUTTI_LOG", text, "warn", "Least severe level that is logged: off, error, warn, info or debug."},
     {"TUTTI_LOG_FILE", text, "", "File that log lines are appended to; unset: standard error."},
     {"TUTTI_MALLOC_THRESHOLD", bytes, "1M", "Read by libtutti_malloc.so alone: blocks of so many bytes and more lie in shared memory, never below 64K."},

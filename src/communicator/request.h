@@ -179,7 +179,7 @@ class Repeats {
     Pair& pair = pairs_[number(key)];
     for (size_t i = 0; i < 2; ++i)
       if (pair.keys[i] == key) return pair.places[i];
-    const bool at = std::exchange(pair.older, !pair.older);
+    const bool at = std::exchange(pair.next, !pair.next);
     pair.keys[at] = key;
     return pair.places[at];
   }
@@ -191,7 +191,7 @@ class Repeats {
  private:
   struct Pair {
     std::array<uint64_t, 2> keys{};  // of the calls, which may be alike for calls of very many elements
-    bool older = false;              // which place is taken next
+    bool next = false;               // which place is taken for another call
     std::array<Repeat, 2> places;
   };
   static constexpr size_t number(uint64_t key) noexcept { return number_of_repeat(key, n_places / 2); }

@@ -65,7 +65,7 @@ bool copies_at_a_stretch() noexcept;
 bool copies_as_library() noexcept;
 // Whether string instructions, by which the kernel copies between processes, are as fast as other ways where these copy. Not on
 // AMD's processors before Zen 5. (Measured, Zen 4, 2 ranks that have a core each, copied once by the kernel and twice by themselves:
-// 64 KiB to 64 MiB take 1.2 to 4 times as long by the kernel.)
+// 64 KiB to 256 MiB take 1.2 to 4 times as long by the kernel, as a rule.)
 bool strings_copy_well() noexcept;
 // So where ranks copy at once, what has this many times as many bytes as the caches is still stored by way of them.
 inline size_t cached_copies_factor() noexcept { return copies_at_a_stretch() ? 2 : 1; }
