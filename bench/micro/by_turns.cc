@@ -4,76 +4,18 @@
 // Usage, of a launcher's ranks, on as many cores as there are: tutti-run -n 2 by-turns [BYTES,BYTES,... ...]
 // BYTES may be COUNTxBYTES, so many of that size.
 //
-// For the same of an MPI: mpicxx -DBY_TURNS_OF_MPI -O2 -std=c++20 by_turns.cc -o by-turns-mpi; mpirun -n 2 ./by-turns-mpi
-#include <sched.h>
-
+// For the same of an MPI: mpicxx -DRANKS_OF_MPI -O2 -std=c++20 by_turns.cc -o by-turns-mpi; mpirun -n 2 ./by-turns-mpi
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
-#ifdef BY_TURNS_OF_MPI
-#include <mpi.h>
-#else
-#include "tutti/tutti.h"
-#endif
+#include "ranks.h"
 
 namespace {
-
-#ifdef BY_TURNS_OF_MPI
-class Ranks {
- public:
-  Ranks() {
-    MPI_Init(nullptr, nullptr);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  }
-  ~Ranks() { MPI_Finalize(); }
-  int rank() const { return rank_; }
-  void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
-  void all_reduce(const float* input, float* output, size_t count) {
-    MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  }
-  void begin_together() { requests_.clear(); }
-  void all_reduce_of_several(const float* input, float* output, size_t count) {
-    MPI_Iallreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &requests_.emplace_back());
-  }
-  void end_together() { MPI_Waitall(int(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE); }
-
- private:
-  std::vector<MPI_Request> requests_;
-  int rank_ = 0;
-};
-#else
-class Ranks {
- public:
-  Ranks() {
-    check(tuttiCommInitEnv(&comm_, nullptr));
-    check(tuttiCommUserRank(comm_, &rank_));
-  }
-  ~Ranks() { tuttiCommDestroy(comm_); }
-  int rank() const { return rank_; }
-  void barrier() { check(tuttiBarrier(comm_, nullptr)); }
-  void all_reduce(const float* input, float* output, size_t count) {
-    check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
-  }
-  void begin_together() { check(tuttiGroupStart()); }
-  void all_reduce_of_several(const float* input, float* output, size_t count) { all_reduce(input, output, count); }
-  void end_together() { check(tuttiGroupEnd()); }
-
- private:
-  void check(tuttiResult_t result) const {
-    if (result == tuttiSuccess) return;
-    std::fprintf(stderr, "by-turns: %s\n", tuttiGetLastError(comm_));
-    std::exit(1);
-  }
-  tuttiComm_t comm_ = nullptr;
-  int rank_ = 0;
-};
-#endif
 
 // µs of one `call`.
 template <class Call>
@@ -143,10 +85,7 @@ int main(int argc, char** argv) {
     all = {"64,128,256,512", "1024,2048,4096,8192", "8,4096,65536", "8192,262144", "16384,65536,262144,1048576", "100000,200000,300000", "16x8",
            "16x1024", "16x16384"};
   Ranks ranks;
-  cpu_set_t core;
-  CPU_ZERO(&core);
-  CPU_SET(size_t(ranks.rank()) % std::thread::hardware_concurrency(), &core);
-  ::sched_setaffinity(0, sizeof core, &core);
+  stay_on_own_core(ranks);
   if (ranks.rank() == 0)
     std::printf("%-32s %9s %9s %6s %9s %6s\n", "bytes of each all_reduce", "alone, µs", "by turns", "ratio", "at once", "ratio");
   for (const std::string& sizes : all) measure(ranks, sizes);

@@ -3,89 +3,22 @@
 // slept: of one call, and of ten in a row, medians, and what nine of ten runs stay below. And how much of a core a rank uses that
 // waits for another for a second.
 //
-// Then (of Tutti) what an asynchronous all_reduce takes where each rank computes on the core that the call's thread has, and begins
+// Then what an asynchronous all_reduce takes where each rank computes on the core that the call's thread has, and begins
 // late or not: until the call has ended, beside the same call that its rank just waits for.
 // Usage, of a launcher's ranks: tutti-run -n 2 late-ranks; the last table with two ranks only.
 //
-// For the same of an MPI: mpicxx -DLATE_RANKS_OF_MPI -O2 -std=c++20 late_ranks.cc -o late-ranks-mpi; mpirun -n 2 ./late-ranks-mpi
-#include <sched.h>
+// For the same of an MPI: mpicxx -DRANKS_OF_MPI -O2 -std=c++20 late_ranks.cc -o late-ranks-mpi; mpirun -n 2 ./late-ranks-mpi
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
-#ifdef LATE_RANKS_OF_MPI
-#include <mpi.h>
-#else
-#include "tutti/tutti.h"
-#endif
+#include "ranks.h"
 
 namespace {
-
-#ifdef LATE_RANKS_OF_MPI
-class Ranks {
- public:
-  Ranks() {
-    MPI_Init(nullptr, nullptr);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
-  }
-  ~Ranks() { MPI_Finalize(); }
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
-  void all_reduce(const float* input, float* output, size_t count) {
-    MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-  }
-
- private:
-  int rank_ = 0, size_ = 0;
-};
-#else
-class Ranks {
- public:
-  Ranks() {
-    check(tuttiCommInitEnv(&comm_, nullptr));
-    check(tuttiCommUserRank(comm_, &rank_));
-    check(tuttiCommCount(comm_, &size_));
-  }
-  ~Ranks() {
-    if (stream_ != nullptr) tuttiStreamDestroy(stream_);
-    tuttiCommDestroy(comm_);
-  }
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  void barrier() { check(tuttiBarrier(comm_, nullptr)); }
-  void all_reduce(const float* input, float* output, size_t count) {
-    check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
-  }
-  // On a stream, whose thread runs where this one may when it is made.
-  void begin_all_reduce(const float* input, float* output, size_t count) {
-    if (stream_ == nullptr) check(tuttiStreamCreate(&stream_));
-    check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, stream_));
-  }
-  bool has_ended() {
-    const tuttiResult_t result = tuttiStreamQuery(stream_);
-    if (result != tuttiInProgress) check(result);
-    return result == tuttiSuccess;
-  }
-  void wait() { check(tuttiStreamSynchronize(stream_)); }
-
- private:
-  static void check(tuttiResult_t result) {
-    if (result == tuttiSuccess) return;
-    std::fprintf(stderr, "late-ranks: %s\n", tuttiGetLastError(nullptr));
-    std::exit(1);
-  }
-  tuttiComm_t comm_ = nullptr;
-  tuttiStream_t stream_ = nullptr;
-  int rank_ = 0, size_ = 0;
-};
-#endif
 
 using Clock = std::chrono::steady_clock;
 double us_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
@@ -136,16 +69,8 @@ void measure_waiting(Ranks& ranks) {
   if (ranks.rank() == ranks.size() - 1) std::printf("a rank that waits for a second uses %.3f s of a core\n", used);
 }
 
-#ifndef LATE_RANKS_OF_MPI
-void stay_on_core(int core) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(core, &cores);
-  ::sched_setaffinity(0, sizeof cores, &cores);
-}
-
 void measure_beside_computing(Ranks& ranks, const float* input, float* output) {
-  stay_on_core(ranks.rank());
+  stay_on_own_core(ranks);
   if (ranks.rank() == 0) std::printf("%9s %9s %12s %20s\n", "bytes", "late", "waited for", "beside computing");
   for (const size_t bytes : {size_t{65536}, size_t{1} << 20, size_t{16} << 20})
     for (const double late : {0.0, 2000.0}) {
@@ -163,7 +88,6 @@ void measure_beside_computing(Ranks& ranks, const float* input, float* output) {
         std::printf("%9zu %9.0f %12.1f %10.1f < %7.1f\n", bytes, late, alone.median, beside.median, beside.nine_of_ten);
     }
 }
-#endif
 
 }  // namespace
 
@@ -187,7 +111,5 @@ int main() {
     }
   }
   measure_waiting(ranks);
-#ifndef LATE_RANKS_OF_MPI
   if (ranks.size() == 2) measure_beside_computing(ranks, input.data(), output.data());
-#endif
 }
