@@ -70,7 +70,7 @@ typedef enum TUTTI_ANY_INT {
   tuttiRemoteError = 6,     /* another rank died, left or failed; the sentence names it */
   tuttiInProgress = 7,      /* not yet finished: no error */
   tuttiTimeout = 8,         /* the deadline passed; the sentence names the rank that was waited for */
-  tuttiMismatch = 9,        /* ranks called different operations; the sentence shows both calls */
+  tuttiMismatch = 9,        /* ranks called different operations, or wait for each other in a circle; the sentence shows the calls */
   tuttiAborted = 10,        /* tuttiCommAbort was called on this rank or another */
   tuttiUnsupported = 11     /* a valid request that this build or machine cannot serve */
 } tuttiResult_t;

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "bootstrap/stuck_calls.h"
 
 namespace tutti {
 
@@ -30,7 +31,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 18;
+inline constexpr uint32_t protocol_version = 19;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {
@@ -175,6 +176,10 @@ class Bootstrap {
   // This rank has waited for long in its collective call `number`. Where a rank that lives has called, or comes to call, another
   // one under that number, all end with the verdict mismatch, which shows both. Does not wait.
   virtual void tell_waiting([[maybe_unused]] uint64_t number, [[maybe_unused]] uint64_t signature) noexcept {}
+  // Nothing has moved for longer still in this rank's call, which comes after all that was made before; sent: by rank, how far sends to
+  // each had come (Endpoint::passed). Where ranks wait in such calls for each other in a circle, all end with the verdict mismatch,
+  // which shows them. Does not wait.
+  virtual void tell_stuck([[maybe_unused]] StuckCall call, [[maybe_unused]] std::vector<uint32_t> sent) noexcept {}
 
   // Agrees on one thing with all ranks that live, also after a verdict, and whoever dies meanwhile. Each of them calls,
   // with the same number: 1, 2, …. One of them makes it; all return the same bytes. Blocks until `deadline`; one thread at

@@ -446,6 +446,17 @@ void Control::tell_waiting(uint64_t number, uint64_t signature) noexcept {
   }
 }
 
+void Control::tell_stuck(StuckCall call, std::vector<uint32_t> sent) noexcept {
+  try {
+    const Lock lock(mutex_);
+    liveness_.stick_in(std::move(call), std::move(sent), now_ns(system_));
+    perform();
+    kick();
+  } catch (const std::exception& error) {
+    log_.error(error.what());
+  }
+}
+
 void Control::leave() noexcept {
   try {
     const Lock lock(mutex_);

@@ -62,6 +62,7 @@ class Control {
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline, const std::function<Bytes(const Ballot&)>& make);
   void compare_calls(OwnCalls own) noexcept;
   void tell_waiting(uint64_t number, uint64_t signature) noexcept;
+  void tell_stuck(StuckCall call, std::vector<uint32_t> sent) noexcept;
   void leave() noexcept;
   void on_verdict(std::function<void()> wake);
   // As bootstrap.h says. Between the two the control thread changes nothing.

@@ -244,6 +244,9 @@ class Joined final : public Bootstrap {
   void on_verdict(std::function<void()> wake) override { control_->on_verdict(std::move(wake)); }
   void compare_calls(OwnCalls own) noexcept override { control_->compare_calls(std::move(own)); }
   void tell_waiting(uint64_t number, uint64_t signature) noexcept override { control_->tell_waiting(number, signature); }
+  void tell_stuck(StuckCall call, std::vector<uint32_t> sent) noexcept override {
+    control_->tell_stuck(std::move(call), std::move(sent));
+  }
   Bytes agree(uint32_t number, Bytes wish, TimeNs deadline,
               const std::function<Bytes(const Ballot&)>& make) override {
     return control_->agree(number, std::move(wish), deadline, make);

@@ -21,7 +21,7 @@ constexpr int early_ends_max = 3;
 
 Liveness::Liveness(int rank, int size, TimeNs silence_ns, TimeNs now)
     : rank_(rank), size_(size), silence_ns_(silence_ns), last_tick_ns_(now), last_alive_ns_(now),
-      manner_(size_t(size), Manner::lives), lives_(size_t(size), true), end_(rank, size, true), waiting_(rank) {
+      manner_(size_t(size), Manner::lives), lives_(size_t(size), true), end_(rank, size, true), waiting_(rank), stuck_(rank) {
   TUTTI_ASSERT(size > 0 && rank >= 0 && rank < size && silence_ns > 0);
 }
 
@@ -49,6 +49,7 @@ void Liveness::link_opened(int peer, TimeNs now) {
   else if (!of_start) send(peer, {std::byte(MessageType::alive)});
   if (!proposed_.empty() && verdict() == nullptr) send(peer, proposal_message(proposed_));
   if (!waiting_.empty() && !end_.asked()) send(peer, waiting_message(waiting_.known()));
+  if (!stuck_.empty() && !end_.asked()) send(peer, stuck_message(stuck_.known()));
   for (const auto& [rank, near] : idle_) send(peer, idle_message(rank, near));
   for (auto& [number, sent] : sent_votes_)
     if (sent.parent == peer) sent.parent = -1;
@@ -177,6 +178,28 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
         calls.push_back(std::move(call));
       }
       return take_waiting(calls, peer, now);
+    }
+    case MessageType::stuck: {
+      std::vector<StuckCall> calls;
+      const auto exists = [this](int one) { return one >= 0 && one < size_; };
+      while (!reader.empty()) {
+        StuckCall call;
+        call.rank = int(reader.u32());
+        call.serial = reader.u32();
+        call.signature = reader.u64();
+        call.sender = int(reader.u32());
+        call.number = reader.u64();
+        call.collectives = reader.u64();
+        bool all_exist = exists(call.rank) && (call.sender == -1 || exists(call.sender));
+        for (uint32_t left = reader.u32(); left > 0; --left) {
+          const int receiver = int(reader.u32());
+          all_exist = all_exist && exists(receiver);
+          call.unserved.push_back({receiver, reader.u32()});
+        }
+        if (!all_exist) throw Error(Code::remote_error, "a liveness message tells of a rank that does not exist");
+        calls.push_back(std::move(call));
+      }
+      return take_stuck(calls, peer, now);
     }
   }
   throw Error(Code::remote_error, "a liveness message has an unknown type");
@@ -405,6 +428,35 @@ void Liveness::look_at_calls(TimeNs now) {
                                             waiting_.describe(other.signature));
   const std::string sentence = fmt::format("{}, both as collective call {} of this communicator", calls, one.number + 1);
   ask_for_end(to_bytes({Code::mismatch, -1, sentence}), -1, now);
+}
+
+void Liveness::stick_in(StuckCall call, std::vector<uint32_t> sent, TimeNs now) {
+  stuck_.stick(std::move(call), std::move(sent));
+  take_stuck({}, -1, now);
+  advance();
+}
+
+void Liveness::take_stuck(std::span<const StuckCall> calls, int except, TimeNs now) {
+  if (end_.asked()) return;
+  std::vector<StuckCall> news;
+  for (const StuckCall& call : calls)
+    if (stuck_.hear(call)) news.push_back(call);
+  if (!news.empty()) send_all(stuck_message(news), except);
+  if (const std::optional<StuckCall> own = stuck_.own_news()) send_all(stuck_message(std::span(&*own, 1)), -1);
+  const std::vector<StuckCall> circle = stuck_.circle();
+  if (!circle.empty()) ask_for_end(to_bytes({Code::mismatch, -1, describe_circle(circle)}), -1, now);
+}
+
+std::string Liveness::describe_circle(std::span<const StuckCall> calls) const {
+  constexpr size_t calls_max = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(calls.size(), calls_max); ++i) {
+    const StuckCall &one = calls[i], &next = calls[(i + 1) % calls.size()];
+    text += fmt::format("{}{} waits in {} for {}", i == 0 ? "" : ", ", name(one.rank), waiting_.describe(one.signature),
+                        one.sender < 0 ? name(next.rank) + " to call it, too" : "a message of " + name(next.rank));
+  }
+  if (calls.size() > calls_max) text += fmt::format(", and so on through {} ranks", calls.size());
+  return text + ": none of them can go on";
 }
 
 // There is a reason to end; who hears of it first passes it on.

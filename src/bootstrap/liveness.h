@@ -30,6 +30,8 @@
 //    innocent rank is not blamed instead. A repaired link that ends before its first message is tried again.
 //  - Which call a rank waits in for long floods too, once for each call, whoever waits in it; and so does, as a proposal, what
 //    whoever has called another one says of that (waiting_calls.h).
+//  - Calls that have waited for longer flood, each rank's own, and whoever finds that some wait for each other in a circle proposes the
+//    end (stuck_calls.h).
 //  - Who cannot reach those who might decide (while joining they are not known or not linked yet, or the driver's patience
 //    has ended) decides alone.
 #pragma once
@@ -47,6 +49,7 @@
 #include "base/clock.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/decision.h"
+#include "bootstrap/stuck_calls.h"
 #include "bootstrap/waiting_calls.h"
 
 namespace tutti {
@@ -58,7 +61,7 @@ Bytes to_bytes(const Verdict& verdict);
 Verdict verdict_from(std::span<const std::byte> bytes);
 
 class Liveness {
-  enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote, idle, waiting };
+  enum class MessageType : uint8_t { alive = 1, gone, decision, closing, proposal, vote, idle, waiting, stuck };
 
  public:
   struct Action {
@@ -99,6 +102,7 @@ class Liveness {
   void decide_alone();     // waits no longer for those who should decide on the verdict
   void compare_calls(OwnCalls own, TimeNs now);
   void wait_in(uint64_t number, uint64_t signature, TimeNs now);  // for long, in this collective call
+  void stick_in(StuckCall call, std::vector<uint32_t> sent, TimeNs now);  // longer still (StuckCalls::stick)
   void leave(TimeNs now);  // this rank calls no more; it goes on relaying while its links are open
 
   // --- Decisions that the callers ask for, numbered from 1: all who live take part in each.
@@ -169,6 +173,8 @@ class Liveness {
   bool is_of_start(int peer) const noexcept { return parent_of(peer) == rank_ || parent_of(rank_) == peer; }
   void take_waiting(std::span<const WaitingCall> calls, int except, TimeNs now);
   void look_at_calls(TimeNs now);
+  void take_stuck(std::span<const StuckCall> calls, int except, TimeNs now);
+  std::string describe_circle(std::span<const StuckCall> calls) const;
   void ask_for_end(Bytes wish, int except, TimeNs now);
   void advance();
   void advance(uint32_t number, Decision& decision, std::span<const int> children, int parent);
@@ -185,6 +191,7 @@ class Liveness {
   static Bytes decision_message(uint32_t number, const Decision& decision);
   static Bytes proposal_message(const Bytes& wish);
   static Bytes waiting_message(std::span<const WaitingCall> calls);
+  static Bytes stuck_message(std::span<const StuckCall> calls);
 
   const int rank_;
   const int size_;
@@ -216,6 +223,7 @@ class Liveness {
   };
   std::map<uint32_t, SentVote> sent_votes_;
   WaitingCalls waiting_;
+  StuckCalls stuck_;
   std::vector<Action> actions_;
 };
 

@@ -74,6 +74,25 @@ Bytes Liveness::waiting_message(std::span<const WaitingCall> calls) {
   return writer.take();
 }
 
+Bytes Liveness::stuck_message(std::span<const StuckCall> calls) {
+  ByteWriter writer;
+  writer.u8(uint8_t(MessageType::stuck));
+  for (const StuckCall& call : calls) {
+    writer.u32(uint32_t(call.rank));
+    writer.u32(call.serial);
+    writer.u64(call.signature);
+    writer.u32(uint32_t(call.sender));
+    writer.u64(call.number);
+    writer.u64(call.collectives);
+    writer.u32(uint32_t(call.unserved.size()));
+    for (const auto& [receiver, serial] : call.unserved) {
+      writer.u32(uint32_t(receiver));
+      writer.u32(serial);
+    }
+  }
+  return writer.take();
+}
+
 Bytes Liveness::proposal_message(const Bytes& wish) {
   ByteWriter writer;
   writer.u8(uint8_t(MessageType::proposal));

@@ -393,7 +393,10 @@ Outcome CallSet::run() {
   if (items_.size() == 1 && status == Status::again) status = linger();
   if (status == Status::done) return end_run(WaitResult::done);
   return end_run(drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); },
-                       [&] { tell_waiting(); }));
+                       [&](Stall stall) {
+                         if (stall == Stall::waits) tell_waiting();
+                         else tell_stuck();
+                       }));
 }
 
 // Of the only one.
@@ -442,6 +445,23 @@ void CallSet::tell_waiting() noexcept {
       else if (!item.done) first = &item;
     }
     if (first != nullptr) member->tell_waiting(first->operation, begun_since);
+  }
+}
+
+// Of each communicator, of a receive that has not ended, where its others are receives, too, or sends that have; or of its only call.
+void CallSet::tell_stuck() noexcept {
+  for (Communicator* member : members_) {
+    const Item* first = nullptr;
+    size_t calls = 0;
+    bool all_tell = true;
+    for (const Item& item : items_) {
+      if (item.call.communicator != member) continue;
+      ++calls;
+      const bool receives = item.call.request.call.kind == Collective::send_recv && !item.call.request.sending;
+      if (first == nullptr && item.begun && !item.done) first = &item;
+      all_tell = all_tell && (receives || item.done);
+    }
+    if (first != nullptr && (all_tell || calls == 1)) member->tell_stuck(first->operation);
   }
 }
 

@@ -74,6 +74,7 @@ class CallSet {
   uint64_t position() const noexcept;
   TimeNs timeout_ns() const noexcept;
   void tell_waiting() noexcept;
+  void tell_stuck() noexcept;
   void expire() noexcept;
   bool copy_own();
 

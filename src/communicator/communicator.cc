@@ -218,7 +218,10 @@ Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {
   Communicator* const self = this;
   const WaitResult result =
       drive(std::span(&self, 1), [=] { return timeout_ns; }, [&] { return progress(operation); },
-            [&] { return position(operation); }, [&] { tell_waiting(operation, 0); });
+            [&] { return position(operation); }, [&](Stall stall) {
+              if (stall == Stall::waits) tell_waiting(operation, 0);
+              else tell_stuck(operation);
+            });
   if (result == WaitResult::done) return Code::success;
   if (result == WaitResult::expired) expire(operation, timeout_ns);
   let_go();
@@ -386,7 +389,7 @@ Status Communicator::may_begin(const Request& request) noexcept {
 bool Communicator::await_begin(const Request& request) noexcept {
   Communicator* const self = this;
   const WaitResult result = drive(std::span(&self, 1), [&] { return timeout_ns(request); },
-                                  [&] { return may_begin(request); }, [] { return uint64_t{0}; }, [] {});
+                                  [&] { return may_begin(request); }, [] { return uint64_t{0}; }, [](Stall) {});
   if (result == WaitResult::expired) expire_before(request, timeout_ns(request));
   return result == WaitResult::done;
 }

@@ -246,6 +246,9 @@ class Communicator {
 
   // An operation that is a collective has waited for long, and so many collectives were begun after it: tells the other ranks.
   void tell_waiting(const Operation& operation, uint64_t begun_since) noexcept;
+  // It has waited for longer still, and all calls before it have ended, or are receives, or sends that have sent everything: tells the
+  // others what it waits for.
+  void tell_stuck(const Operation& operation) noexcept;
 
   // Before an operation that has failed gives its memory back: nobody reads or writes it any more.
   void let_go() noexcept;

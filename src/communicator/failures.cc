@@ -57,6 +57,34 @@ void Communicator::tell_waiting(const Operation& operation, uint64_t begun_since
   if (recorder_->collective(number) == signature) bootstrap_->tell_waiting(number, signature);
 }
 
+void Communicator::tell_stuck(const Operation& operation) noexcept {
+  try {
+    StuckCall call;
+    call.signature = operation.work().signature;
+    call.collectives = recorder_->collectives();
+    if (is_collective(call.signature)) {
+      call.number = call.collectives - 1;
+      if (recorder_->collective(call.number) != call.signature) return;
+    } else {
+      const WaitingOn waiting = engine_->waiting_on(operation);
+      if (waiting.sending || waiting.on_device || waiting.peer < 0) return;
+      call.sender = waiting.peer;
+    }
+    std::vector<uint32_t> sent(size_t(size_), 0);
+    for (int rank = 0; rank < size_; ++rank) {
+      const Endpoint* const peer = links_.endpoints[size_t(channels_) * size_t(size_) + size_t(rank)];
+      if (peer == nullptr) continue;
+      const std::optional<Passed> passed = peer->passed();
+      if (!passed) return;
+      sent[size_t(rank)] = passed->sent;
+      if (rank == call.sender) call.number = passed->received;
+    }
+    bootstrap_->tell_stuck(std::move(call), std::move(sent));
+  } catch (const std::exception& error) {
+    log_.error(error.what());
+  }
+}
+
 void Communicator::expire_before(const Request& request, TimeNs timeout_ns) noexcept {
   fail(Code::timeout, fmt::format("{} waited {} ms to begin {}, for what is before it on its device's stream",
                                   bootstrap_->describe(rank_), timeout_ns / ns_per_ms, describe(request.call)));

@@ -230,7 +230,7 @@ void Communicator::measure_link_speeds(const std::vector<std::string>& networks)
     const WaitResult result = drive(std::span(&self, 1), [this] { return timeout_ns_; }, [&] {
       for (const auto& transport : links_.transports) transport->progress();
       return measuring.step();
-    }, [&] { return measuring.position(); }, [] {});
+    }, [&] { return measuring.position(); }, [](Stall) {});
     if (const Verdict* verdict = failure()) throw Error(verdict->code, verdict->sentence);
     if (result != WaitResult::done)
       throw Error(result == WaitResult::expired ? Code::timeout : Code::remote_error,

@@ -18,6 +18,8 @@ struct PatiencePolicy {
   TimeNs calm_ns = 20 * ns_per_ms;
   // In a wait in which nothing has moved for so long, others are told which call it is.
   TimeNs tell_ns = 250 * ns_per_ms;
+  // And for so long, what it waits for, so that ranks which wait for each other are found.
+  TimeNs stuck_ns = 2 * ns_per_s;
   Clock* clock = nullptr;  // null: the machine's
 };
 

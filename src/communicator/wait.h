@@ -14,6 +14,8 @@
 namespace tutti {
 
 enum class WaitResult : uint8_t { done, failed, expired };
+// How long nothing has moved: PatiencePolicy's tell_ns, or stuck_ns.
+enum class Stall : uint8_t { none, waits, is_stuck };
 
 // Sleeps until one of the members' descriptors is ready, at most `timeout_ms`. Data path.
 void sleep_on(std::span<Communicator* const> members, int timeout_ms) noexcept;
@@ -46,7 +48,7 @@ Status look_after_turns(Status status, Look look) noexcept {
 }
 
 // Calls `look` (Status()) until it says done or failed, the verdict of a member is out, or `timeout_ns` (TimeNs(), asked
-// again after each sleep) has passed since the wait began. Calls `tell` (void()) where nothing has moved for long. Between
+// again after each sleep) has passed since the wait began. Calls `tell` (void(Stall)) where nothing has moved for long. Between
 // looks it spins, yields or sleeps as the first member's policy says, anew whenever `position` (uint64_t()) says that
 // something moved: one stall of a long operation is as short as another.
 template <class Timeout, class Look, class Position, class Tell>
@@ -56,14 +58,14 @@ WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Loo
   // Ranks in virtual time share a thread.
   Patience patience(policy, policy.clock == nullptr ? &CallingThread::current().core_demand : nullptr);
   uint64_t last_position = position();
-  bool told = false;
+  Stall told = Stall::none;
   for (;;) {
     const Status status = look();
     if (status != Status::again) return status == Status::done ? WaitResult::done : WaitResult::failed;
     const uint64_t now_at = position();
     if (now_at != last_position) {
       patience.moved();
-      told = false;
+      told = Stall::none;
     }
     last_position = now_at;
     for (const Communicator* member : members)
@@ -72,10 +74,8 @@ WaitResult drive(std::span<Communicator* const> members, Timeout timeout_ns, Loo
     if (patience.next() == Patience::Next::look && patience.waited_ns() < timeout_ns()) continue;
     const TimeNs left_ns = timeout_ns() - patience.waited_ns();
     if (left_ns <= 0) return WaitResult::expired;
-    if (!told && patience.idle_ns() >= policy.tell_ns) {
-      told = true;
-      tell();
-    }
+    if (told == Stall::none && patience.idle_ns() >= policy.tell_ns) tell(told = Stall::waits);
+    else if (told == Stall::waits && patience.idle_ns() >= policy.stuck_ns) tell(told = Stall::is_stuck);
     for (Communicator* member : members) member->arm();
     const Status last_look = look();
     if (last_look == Status::again) sleep_on(members, sleep_ms(patience.waited_ns(), left_ns));

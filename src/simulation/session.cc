@@ -56,6 +56,7 @@ std::unique_ptr<Communicator> session_communicator(const Scene& scene, int sessi
   given.patience.clock = &clock;
   given.patience.calm_ns = 20 * ns_per_us;
   given.patience.tell_ns = WorldTimes::tell_ns;
+  given.patience.stuck_ns = WorldTimes::stuck_ns;
   given.point_to_point = n <= 64;
   given.links.clock = &clock;
   given.links.grace_ns = std::min(given.links.grace_ns, WorldTimes::timeout_ns / 2);

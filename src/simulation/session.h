@@ -25,6 +25,7 @@ class SessionWorld {
   virtual const std::string& name_of(int rank) const = 0;
   virtual void fail(int session, int rank, Verdict verdict) = 0;
   virtual void tell_waiting(int session, int rank, uint64_t number, uint64_t signature) = 0;
+  virtual void tell_stuck(int session, int rank, StuckCall call, std::vector<uint32_t> sent) = 0;
   virtual Bytes agree(int session, int rank, uint32_t number, Bytes wish, TimeNs deadline,
                       const std::function<Bytes(const Ballot&)>& make) = 0;
 
@@ -66,6 +67,9 @@ class RankBootstrap final : public Bootstrap {
   void compare_calls(OwnCalls own) noexcept override { own_calls_ = std::move(own); }
   void tell_waiting(uint64_t number, uint64_t signature) noexcept override {
     world_.tell_waiting(session_, rank_, number, signature);
+  }
+  void tell_stuck(StuckCall call, std::vector<uint32_t> sent) noexcept override {
+    world_.tell_stuck(session_, rank_, std::move(call), std::move(sent));
   }
   void leave() noexcept override {}
 

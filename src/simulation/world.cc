@@ -116,6 +116,11 @@ class World final : public SessionWorld {
     plane.liveness(rank).wait_in(number, signature, now());
     plane.act(rank);
   }
+  void tell_stuck(int session, int rank, StuckCall call, std::vector<uint32_t> sent) override {
+    ControlPlane& plane = *sessions_[size_t(session)].plane;
+    plane.liveness(rank).stick_in(std::move(call), std::move(sent), now());
+    plane.act(rank);
+  }
   Bytes agree(int session, int rank, uint32_t number, Bytes wish, TimeNs deadline,
               const std::function<Bytes(const Ballot&)>& make) override {
     ControlPlane& plane = *sessions_[size_t(session)].plane;

@@ -32,7 +32,8 @@ struct WorldTimes {
   static constexpr TimeNs timeout_ns = timeout_ms * ns_per_ms;
   static constexpr TimeNs silence_ns = 20 * ns_per_ms;
   static constexpr TimeNs pause_ns = silence_ns / 4;
-  static constexpr TimeNs tell_ns = timeout_ns / 10;  // how long a call stands until others are told of it
+  static constexpr TimeNs tell_ns = timeout_ns / 10;  // how long a call stands until others are told of it,
+  static constexpr TimeNs stuck_ns = timeout_ns / 4;  // and of what it waits for
   static constexpr TimeNs control_latency_ns = 20 * ns_per_us;
 };
 

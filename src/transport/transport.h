@@ -124,6 +124,11 @@ enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, goes_on, a
 // No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
 inline constexpr size_t offered_bytes_min = size_t{32} << 10;
 
+// Counts of a link, modulo 2^32, the same on both sides once what is under way has come.
+struct Passed {
+  uint32_t sent = 0, received = 0;
+};
+
 // One peer on one channel.
 class Endpoint {
  public:
@@ -218,6 +223,10 @@ class Endpoint {
   virtual bool copies_to_view() const noexcept { return false; }
   // Of the next message, where it has come and is not yet received, as far as that can be seen. For who asks why it waits.
   virtual std::optional<uint64_t> next_signature() const noexcept { return {}; }
+
+  // How much has gone each way, in whatever the transport counts; none: it does not. All that a rank which is in no send has sent has
+  // been received where its `sent` is its peer's `received`.
+  virtual std::optional<Passed> passed() const noexcept { return {}; }
   // What the next message's arrival can be seen at, by plain looking.
   virtual Watch watch() const noexcept { return {}; }
 

@@ -663,7 +663,7 @@ TEST(Liveness, NonsenseIsThrownNotFollowed) {
   Liveness liveness(0, 2, silence_ns, 0);
   liveness.link_opened(1, 0);
   EXPECT_THROW(liveness.message(1, {}, 0), Error);
-  const Bytes unknown{std::byte{9}};
+  const Bytes unknown{std::byte{10}};
   EXPECT_THROW(liveness.message(1, unknown, 0), Error);
   Bytes waiting(1 + 4 + 8 + 8 + 1, std::byte{0}), short_of_a_byte(1 + 4 + 8 + 8, std::byte{0});
   waiting[0] = short_of_a_byte[0] = std::byte{8};
@@ -674,6 +674,19 @@ TEST(Liveness, NonsenseIsThrownNotFollowed) {
   waiting.back() = std::byte{1};
   waiting.resize(waiting.size() + 8);
   EXPECT_THROW(liveness.message(1, waiting, 0), Error) << "before the first call there is none";
+  const size_t sender_at = 1 + 4 + 4 + 8, receivers_at = sender_at + 4 + 8 + 8;
+  Bytes stuck(receivers_at + 4, std::byte{0});
+  stuck[0] = std::byte{9};
+  EXPECT_NO_THROW(liveness.message(1, stuck, 0));
+  stuck[sender_at] = std::byte{2};
+  EXPECT_THROW(liveness.message(1, stuck, 0), Error) << "there is no rank 2";
+  stuck[sender_at] = std::byte{1};
+  stuck[receivers_at] = std::byte{1};
+  EXPECT_THROW(liveness.message(1, stuck, 0), Error) << "one who waits is told of, and missing";
+  stuck.resize(stuck.size() + 8);
+  EXPECT_NO_THROW(liveness.message(1, stuck, 0));
+  stuck[receivers_at + 4] = std::byte{2};
+  EXPECT_THROW(liveness.message(1, stuck, 0), Error) << "nor one who waits";
 }
 
 TEST(RankList, IsCompressed) {

@@ -171,6 +171,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status release() noexcept override;
   PeerLends peer_lent() noexcept override { return std::exchange(peer_lent_, PeerLends::unknown); }
   bool copies_to_view() const noexcept override { return watch().arrived() && lies_with_peer(in_line()); }
+  std::optional<Passed> passed() const noexcept override { return Passed{sent_, received_}; }
   std::optional<uint64_t> next_signature() const noexcept override {
     return watch().arrived() ? std::optional(in_line().signature) : std::nullopt;
   }

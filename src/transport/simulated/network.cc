@@ -149,6 +149,7 @@ class SimulatedEndpoint final : public Endpoint {
     return may_wait() ? Status::again : Status::failed;
   }
   bool stages() const noexcept override { return false; }
+  std::optional<Passed> passed() const noexcept override { return Passed{uint32_t(out_.sent), uint32_t(in_.released)}; }
 
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
     const Status status = arrived(bytes, signature);

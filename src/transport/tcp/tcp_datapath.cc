@@ -40,6 +40,7 @@ Status TcpEndpoint::fail_errno(int error_number) noexcept {
 Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const TcpHeader header{bytes, signature};
   if (transport_.holds_small() && hold(header, data)) {
+    ++sent_;
     bytes_done = bytes;
     return Status::done;
   }
@@ -55,6 +56,7 @@ Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   bytes_done += size_t(n) - of_header;
   if (header_sent_ < sizeof header || bytes_done < bytes) return written_short();
   header_sent_ = 0;
+  ++sent_;
   return Status::done;
 }
 
@@ -140,6 +142,7 @@ void TcpEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
   std::memcpy(staging_ - sizeof header, &header, sizeof header);
   out_ = staging_ - sizeof header;
   out_end_ = staging_ + bytes;
+  ++sent_;
   write_staged();
 }
 
@@ -161,6 +164,7 @@ Status TcpEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
     if (slot.header != expected) return fail(FaultKind::mismatch, 0, slot.header);
     put(data, slot.payload, bytes);
     bytes_done = bytes;
+    ++received_;
     drop_first();
     return Status::done;
   }
@@ -173,7 +177,10 @@ Status TcpEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   direct_ = true;
   const Status status = advance(data, &expected);
   bytes_done = payload_done_;
-  if (status == Status::done) end_message();
+  if (status == Status::done) {
+    ++received_;
+    end_message();
+  }
   return status;
 }
 
@@ -194,6 +201,7 @@ Status TcpEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
 }
 
 Status TcpEndpoint::release() noexcept {
+  ++received_;
   drop_first();
   return Status::done;
 }

@@ -67,6 +67,7 @@ class TcpEndpoint final : public Endpoint {
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
   std::optional<uint64_t> next_signature() const noexcept override;
+  std::optional<Passed> passed() const noexcept override { return Passed{sent_, received_}; }
   const Fault& fault() const noexcept override { return fault_; }
 
   int socket() const noexcept { return socket_.get(); }
@@ -114,6 +115,7 @@ class TcpEndpoint final : public Endpoint {
   std::byte* out_end_ = nullptr;
   bool holds_ = false;         // messages, so that the transport has it among those to let go
   unsigned refusals_ = 0;
+  uint32_t sent_ = 0;          // messages
 
   // Receiving. The message at the head of the stream has got so far:
   TcpHeader header_;
@@ -132,6 +134,7 @@ class TcpEndpoint final : public Endpoint {
   std::array<Slot, tcp_slots> slots_;
   int first_ = 0;
   int staged_ = 0;
+  uint32_t received_ = 0;      // messages that were received or released
   uint64_t waits_in_round_ = 0;
 };
 

@@ -77,6 +77,7 @@ class VerbsEndpoint final : public Endpoint {
   void commit(size_t bytes, uint64_t signature) noexcept override;
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
+  std::optional<Passed> passed() const noexcept override { return Passed{sent_, received_}; }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   bool expect(const LentRegion& region, const ExpectedMessages& messages, uint64_t signature) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;

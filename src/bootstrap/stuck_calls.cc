@@ -1,0 +1,127 @@
+// Finding circles among stuck calls.
+#include "bootstrap/stuck_calls.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/signature.h"
+
+namespace tutti {
+
+bool needs(uint64_t signature, int rank, int other) {
+  const Call call = unpack(signature);
+  if (rank == other || (call.count == 0 && call.kind != Collective::barrier)) return false;
+  const bool is_root_known = call.root < signature_root_max;
+  switch (call.kind) {
+    case Collective::all_reduce:
+    case Collective::barrier:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return true;
+    case Collective::reduce:
+    case Collective::gather: return is_root_known && int(call.root) == rank;
+    case Collective::broadcast:
+    case Collective::scatter: return is_root_known && int(call.root) == other;
+    case Collective::scan:
+    case Collective::exscan: return other < rank;
+    default: return false;  // of v-forms no rank need have anything for another
+  }
+}
+
+void StuckCalls::stick(StuckCall call, std::vector<uint32_t> sent) {
+  const auto before = known_.find(rank_);
+  call.rank = rank_;
+  call.serial = before == known_.end() ? 1 : before->second.serial + 1;
+  call.unserved.clear();
+  known_[rank_] = std::move(call);
+  sent_ = std::move(sent);
+  has_news_ = true;
+  for (const auto& [rank, other] : known_) serve(other);
+}
+
+// Notes that it waits in vain.
+void StuckCalls::serve(const StuckCall& receiver) {
+  const auto own = known_.find(rank_);
+  if (receiver.sender != rank_ || own == known_.end() || size_t(receiver.rank) >= sent_.size()) return;
+  if (sent_[size_t(receiver.rank)] != uint32_t(receiver.number)) return;
+  std::vector<StuckCall::Unserved>& unserved = own->second.unserved;
+  const StuckCall::Unserved one{receiver.rank, receiver.serial};
+  if (std::ranges::find(unserved, one) != unserved.end()) return;
+  std::erase_if(unserved, [&](const StuckCall::Unserved& other) { return other.receiver == one.receiver; });
+  unserved.push_back(one);
+  has_news_ = true;
+}
+
+bool StuckCalls::hear(const StuckCall& call) {
+  if (call.rank == rank_) return false;
+  const auto found = known_.find(call.rank);
+  if (found != known_.end()) {
+    const StuckCall& known = found->second;
+    const auto age = int32_t(call.serial - known.serial);
+    if (age < 0 || (age == 0 && call.unserved == known.unserved)) return false;
+    if (age == 0 && call.unserved.size() < known.unserved.size()) return false;
+  }
+  known_[call.rank] = call;
+  serve(call);
+  return true;
+}
+
+std::optional<StuckCall> StuckCalls::own_news() {
+  if (!has_news_) return std::nullopt;
+  const StuckCall& own = known_.at(rank_);
+  if (own.sender < 0 && std::ranges::none_of(known_, [&](const auto& one) {
+        return one.second.sender >= 0 && one.second.collectives <= own.number;
+      }))
+    return std::nullopt;
+  has_news_ = false;
+  return own;
+}
+
+bool StuckCalls::waits_for(const StuckCall& call, const StuckCall& other) const {
+  if (call.sender < 0) return other.collectives <= call.number && needs(call.signature, call.rank, other.rank);
+  return call.sender == other.rank &&
+         std::ranges::find(other.unserved, StuckCall::Unserved{call.rank, call.serial}) != other.unserved.end();
+}
+
+// Depth first from each receive, of which a circle has one at least: of collectives each waits for an earlier one. Who leads to no
+// circle is looked at once.
+std::vector<StuckCall> StuckCalls::circle() const {
+  std::set<int> done;
+  for (const auto& [start, first] : known_) {
+    struct Step {
+      const StuckCall* call;
+      std::map<int, StuckCall>::const_iterator next;
+    };
+    std::vector<Step> path;
+    if (first.sender >= 0 && !done.contains(start)) path.push_back({&first, known_.begin()});
+    while (!path.empty()) {
+      Step& last = path.back();
+      while (last.next != known_.end() && (done.contains(last.next->first) || !waits_for(*last.call, last.next->second))) ++last.next;
+      if (last.next == known_.end()) {
+        done.insert(last.call->rank);
+        path.pop_back();
+        continue;
+      }
+      const StuckCall* const next = &(last.next++)->second;
+      const auto met = std::ranges::find(path, next, &Step::call);
+      if (met == path.end()) {
+        path.push_back({next, known_.begin()});
+        continue;
+      }
+      std::vector<StuckCall> calls;
+      for (auto step = met; step != path.end(); ++step) calls.push_back(*step->call);
+      std::ranges::rotate(calls, std::ranges::min_element(calls, {}, &StuckCall::rank));
+      return calls;
+    }
+  }
+  return {};
+}
+
+std::vector<StuckCall> StuckCalls::known() const {
+  std::vector<StuckCall> calls;
+  for (const auto& [rank, call] : known_) calls.push_back(call);
+  return calls;
+}
+
+}  // namespace tutti
