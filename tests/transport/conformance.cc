@@ -64,6 +64,13 @@ class TransportConformance : public ::testing::TestWithParam<TransportCase> {
     return settle([&] { return from.recv(data.data(), data.size(), signature, done); });
   }
 
+  // Whether all that was sent from one to the other has been received, by what both count.
+  bool all_has_come(int from, int to) {
+    const std::optional<Passed> here = endpoint(from, to).passed(), there = endpoint(to, from).passed();
+    EXPECT_TRUE(here && there);
+    return here && there && here->sent == there->received;
+  }
+
   std::unique_ptr<TransportSet> set_;
   int ranks_ = 0;
   size_t bytes_max_ = 0;
@@ -110,6 +117,42 @@ TEST_P(TransportConformance, DeliversMessagesOfEverySize) {
     EXPECT_EQ(sent_bytes, bytes);
     EXPECT_EQ(received_bytes, bytes);
     ASSERT_EQ(sent, received) << bytes << " bytes";
+    EXPECT_TRUE(all_has_come(0, 1)) << bytes << " bytes";
+  }
+}
+
+// Both ways, viewed and received, and what is lent, too.
+TEST_P(TransportConformance, BothSidesCountWhatHasCome) {
+  connect(2, 1);
+  const Fd file = make_memory_file("test", 4 << 20, "test");
+  const Mapping memory(file.get(), 0, 4 << 20, "test");
+  const LentRegion region = region_of(file, memory);
+  for (uint64_t i = 0; i < 200; ++i) {
+    const int from = int(i / 3 % 2), to = 1 - from;
+    const size_t bytes = i % 4 == 0 ? bytes_max_ : i * 17 % 3000;
+    Endpoint &sender = endpoint(from, to), &receiver = endpoint(to, from);
+    std::vector<std::byte> received(bytes);
+    const std::byte* viewed = nullptr;
+    size_t sent_bytes = 0, received_bytes = 0;
+    Status sending = Status::again;
+    const auto send_on = [&] {
+      if (sending == Status::again)
+        sending = i % 5 == 0 ? sender.lend(region, memory.data(), bytes, i, sent_bytes) : sender.send(memory.data(), bytes, i, sent_bytes);
+    };
+    send_on();
+    if (sending == Status::done) {
+      EXPECT_FALSE(all_has_come(from, to)) << "message " << i;
+    }
+    ASSERT_EQ(settle([&] {
+                send_on();
+                return i % 2 == 0 ? receiver.recv(received.data(), bytes, i, received_bytes) : receiver.view(bytes, i, viewed);
+              }), Status::done);
+    if (viewed != nullptr) {
+      ASSERT_EQ(receiver.release(), Status::done);
+    }
+    EXPECT_TRUE(all_has_come(from, to)) << "message " << i;
+    EXPECT_TRUE(all_has_come(to, from)) << "message " << i;
+    ASSERT_EQ(settle([&] { return sender.flush(); }), Status::done);
   }
 }
 
@@ -274,6 +317,7 @@ TEST_P(TransportConformance, KeepsEveryMessageInOrderAtRandomPace) {
   while (!receiver.finished() && now_ns() < deadline)
     if (!receiver.step()) let_move();
   EXPECT_EQ(receiver.received(), count);
+  EXPECT_TRUE(all_has_come(0, 1));
 }
 
 TEST_P(TransportConformance, AFullFifoSaysAgainAndLosesNothing) {
