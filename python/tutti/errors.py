@@ -50,7 +50,7 @@ class Timeout(Error, TimeoutError):
 
 
 class Mismatch(Error):
-    """Ranks called different operations."""
+    """Ranks called different operations, or wait for each other in a circle."""
 
     result = 9
 
