@@ -58,6 +58,7 @@ void Communicator::tell_waiting(const Operation& operation, uint64_t begun_since
 }
 
 void Communicator::tell_stuck(const Operation& operation) noexcept {
+  if (size_ == 1) return;
   try {
     StuckCall call;
     call.signature = operation.work().signature;
