@@ -40,7 +40,7 @@ void StuckCalls::stick(StuckCall call, std::vector<uint32_t> sent) {
   for (const auto& [rank, other] : known_) serve(other);
 }
 
-// Notes that it waits in vain.
+// Notes that it waits in vain. Nothing is taken back, so that of two words of one call the longer is the later one.
 void StuckCalls::serve(const StuckCall& receiver) {
   const auto own = known_.find(rank_);
   if (receiver.sender != rank_ || own == known_.end() || size_t(receiver.rank) >= sent_.size()) return;
@@ -48,7 +48,6 @@ void StuckCalls::serve(const StuckCall& receiver) {
   std::vector<StuckCall::Unserved>& unserved = own->second.unserved;
   const StuckCall::Unserved one{receiver.rank, receiver.serial};
   if (std::ranges::find(unserved, one) != unserved.end()) return;
-  std::erase_if(unserved, [&](const StuckCall::Unserved& other) { return other.receiver == one.receiver; });
   unserved.push_back(one);
   has_news_ = true;
 }
@@ -59,8 +58,7 @@ bool StuckCalls::hear(const StuckCall& call) {
   if (found != known_.end()) {
     const StuckCall& known = found->second;
     const auto age = int32_t(call.serial - known.serial);
-    if (age < 0 || (age == 0 && call.unserved == known.unserved)) return false;
-    if (age == 0 && call.unserved.size() < known.unserved.size()) return false;
+    if (age < 0 || (age == 0 && call.unserved.size() <= known.unserved.size())) return false;
   }
   known_[call.rank] = call;
   serve(call);
@@ -91,14 +89,19 @@ std::vector<StuckCall> StuckCalls::circle() const {
   for (const auto& [start, first] : known_) {
     struct Step {
       const StuckCall* call;
-      std::map<int, StuckCall>::const_iterator next;
+      std::map<int, StuckCall>::const_iterator next, end;  // whom it may wait for
     };
     std::vector<Step> path;
-    if (first.sender >= 0 && !done.contains(start)) path.push_back({&first, known_.begin()});
+    const auto go_to = [&](const StuckCall& call) {
+      if (call.sender < 0) return path.push_back({&call, known_.begin(), known_.end()});
+      const auto [next, end] = known_.equal_range(call.sender);
+      path.push_back({&call, next, end});
+    };
+    if (first.sender >= 0 && !done.contains(start)) go_to(first);
     while (!path.empty()) {
       Step& last = path.back();
-      while (last.next != known_.end() && (done.contains(last.next->first) || !waits_for(*last.call, last.next->second))) ++last.next;
-      if (last.next == known_.end()) {
+      while (last.next != last.end && (done.contains(last.next->first) || !waits_for(*last.call, last.next->second))) ++last.next;
+      if (last.next == last.end) {
         done.insert(last.call->rank);
         path.pop_back();
         continue;
@@ -106,7 +109,7 @@ std::vector<StuckCall> StuckCalls::circle() const {
       const StuckCall* const next = &(last.next++)->second;
       const auto met = std::ranges::find(path, next, &Step::call);
       if (met == path.end()) {
-        path.push_back({next, known_.begin()});
+        go_to(*next);
         continue;
       }
       std::vector<StuckCall> calls;

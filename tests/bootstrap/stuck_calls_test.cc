@@ -147,6 +147,10 @@ TEST(StuckCalls, AreNewsOnlyToWhoHasNotHeardOfThem) {
   EXPECT_FALSE(calls.hear(call));
   call.unserved.push_back({2, 1});
   EXPECT_TRUE(calls.hear(call));
+  const StuckCall before = call;
+  call.unserved.push_back({2, 2});
+  EXPECT_TRUE(calls.hear(call));
+  EXPECT_FALSE(calls.hear(before)) << "it came by a longer way";
   call.serial = 0;
   EXPECT_FALSE(calls.hear(call)) << "an earlier one";
   call.serial = 2;
