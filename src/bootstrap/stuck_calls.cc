@@ -114,7 +114,7 @@ std::vector<StuckCall> StuckCalls::circle() const {
       }
       std::vector<StuckCall> calls;
       for (auto step = met; step != path.end(); ++step) calls.push_back(*step->call);
-      std::ranges::rotate(calls, std::ranges::min_element(calls, {}, &StuckCall::rank));
+      std::rotate(calls.begin(), std::ranges::min_element(calls, {}, &StuckCall::rank), calls.end());
       return calls;
     }
   }
