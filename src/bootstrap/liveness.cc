@@ -166,41 +166,8 @@ void Liveness::take(int peer, std::span<const std::byte> message, TimeNs now) {
       take_idle(rank, std::move(near), peer);
       return close_finished_links();
     }
-    case MessageType::waiting: {
-      std::vector<WaitingCall> calls;
-      while (!reader.empty()) {
-        const int rank = int(reader.u32());
-        const uint64_t number = reader.u64(), signature = reader.u64();
-        WaitingCall call{rank, number, signature, {}};
-        for (unsigned before = reader.u8(); before > 0; --before) call.before.push_back(reader.u64());
-        if (rank < 0 || rank >= size_ || call.before.size() > number)
-          throw Error(Code::remote_error, "a liveness message tells of a rank or a call that does not exist");
-        calls.push_back(std::move(call));
-      }
-      return take_waiting(calls, peer, now);
-    }
-    case MessageType::stuck: {
-      std::vector<StuckCall> calls;
-      const auto exists = [this](int one) { return one >= 0 && one < size_; };
-      while (!reader.empty()) {
-        StuckCall call;
-        call.rank = int(reader.u32());
-        call.serial = reader.u32();
-        call.signature = reader.u64();
-        call.sender = int(reader.u32());
-        call.number = reader.u64();
-        call.collectives = reader.u64();
-        bool all_exist = exists(call.rank) && (call.sender == -1 || exists(call.sender));
-        for (uint32_t left = reader.u32(); left > 0; --left) {
-          const int receiver = int(reader.u32());
-          all_exist = all_exist && exists(receiver);
-          call.unserved.push_back({receiver, reader.u32()});
-        }
-        if (!all_exist) throw Error(Code::remote_error, "a liveness message tells of a rank that does not exist");
-        calls.push_back(std::move(call));
-      }
-      return take_stuck(calls, peer, now);
-    }
+    case MessageType::waiting: return take_waiting(read_waiting(reader), peer, now);
+    case MessageType::stuck: return take_stuck(read_stuck(reader), peer, now);
   }
   throw Error(Code::remote_error, "a liveness message has an unknown type");
 }

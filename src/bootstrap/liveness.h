@@ -54,6 +54,8 @@
 
 namespace tutti {
 
+class ByteReader;
+
 // "rank 2", "ranks 2, 5-7"; ranks ascending.
 std::string rank_list(std::span<const int> ranks);
 // A verdict as it travels. verdict_from throws Error(remote_error) where it is none.
@@ -192,6 +194,9 @@ class Liveness {
   static Bytes proposal_message(const Bytes& wish);
   static Bytes waiting_message(std::span<const WaitingCall> calls);
   static Bytes stuck_message(std::span<const StuckCall> calls);
+  // What is left of such messages. Throw Error(remote_error) where they tell of what does not exist.
+  std::vector<WaitingCall> read_waiting(ByteReader& reader) const;
+  std::vector<StuckCall> read_stuck(ByteReader& reader) const;
 
   const int rank_;
   const int size_;

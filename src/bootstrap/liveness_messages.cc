@@ -74,6 +74,20 @@ Bytes Liveness::waiting_message(std::span<const WaitingCall> calls) {
   return writer.take();
 }
 
+std::vector<WaitingCall> Liveness::read_waiting(ByteReader& reader) const {
+  std::vector<WaitingCall> calls;
+  while (!reader.empty()) {
+    const int rank = int(reader.u32());
+    const uint64_t number = reader.u64(), signature = reader.u64();
+    WaitingCall call{rank, number, signature, {}};
+    for (unsigned before = reader.u8(); before > 0; --before) call.before.push_back(reader.u64());
+    if (rank < 0 || rank >= size_ || call.before.size() > number)
+      throw Error(Code::remote_error, "a liveness message tells of a rank or a call that does not exist");
+    calls.push_back(std::move(call));
+  }
+  return calls;
+}
+
 Bytes Liveness::stuck_message(std::span<const StuckCall> calls) {
   ByteWriter writer;
   writer.u8(uint8_t(MessageType::stuck));
@@ -91,6 +105,29 @@ Bytes Liveness::stuck_message(std::span<const StuckCall> calls) {
     }
   }
   return writer.take();
+}
+
+std::vector<StuckCall> Liveness::read_stuck(ByteReader& reader) const {
+  const auto exists = [this](int rank) { return rank >= 0 && rank < size_; };
+  std::vector<StuckCall> calls;
+  while (!reader.empty()) {
+    StuckCall call;
+    call.rank = int(reader.u32());
+    call.serial = reader.u32();
+    call.signature = reader.u64();
+    call.sender = int(reader.u32());
+    call.number = reader.u64();
+    call.collectives = reader.u64();
+    bool all_exist = exists(call.rank) && (call.sender == -1 || exists(call.sender));
+    for (uint32_t left = reader.u32(); left > 0; --left) {
+      const int receiver = int(reader.u32());
+      all_exist = all_exist && exists(receiver);
+      call.unserved.push_back({receiver, reader.u32()});
+    }
+    if (!all_exist) throw Error(Code::remote_error, "a liveness message tells of a rank that does not exist");
+    calls.push_back(std::move(call));
+  }
+  return calls;
 }
 
 Bytes Liveness::proposal_message(const Bytes& wish) {
