@@ -420,7 +420,7 @@ std::string Liveness::describe_circle(std::span<const StuckCall> calls) const {
   for (size_t i = 0; i < std::min(calls.size(), calls_max); ++i) {
     const StuckCall &one = calls[i], &next = calls[(i + 1) % calls.size()];
     text += fmt::format("{}{} waits in {} for {}", i == 0 ? "" : ", ", name(one.rank), waiting_.describe(one.signature),
-                        one.sender < 0 ? name(next.rank) + " to call it, too" : "a message of " + name(next.rank));
+                        one.receives ? "a message of " + name(next.rank) : name(next.rank) + " to call it, too");
   }
   if (calls.size() > calls_max) text += fmt::format(", and so on through {} ranks", calls.size());
   return text + ": none of them can go on";

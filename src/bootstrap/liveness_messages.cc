@@ -95,7 +95,9 @@ Bytes Liveness::stuck_message(std::span<const StuckCall> calls) {
     writer.u32(uint32_t(call.rank));
     writer.u32(call.serial);
     writer.u64(call.signature);
-    writer.u32(uint32_t(call.sender));
+    writer.u8(call.receives);
+    writer.u32(uint32_t(call.first));
+    writer.u32(uint32_t(call.end));
     writer.u64(call.number);
     writer.u64(call.collectives);
     writer.u32(uint32_t(call.unserved.size()));
@@ -115,10 +117,12 @@ std::vector<StuckCall> Liveness::read_stuck(ByteReader& reader) const {
     call.rank = int(reader.u32());
     call.serial = reader.u32();
     call.signature = reader.u64();
-    call.sender = int(reader.u32());
+    call.receives = reader.u8() != 0;
+    call.first = int(reader.u32());
+    call.end = int(reader.u32());
     call.number = reader.u64();
     call.collectives = reader.u64();
-    bool all_exist = exists(call.rank) && (call.sender == -1 || exists(call.sender));
+    bool all_exist = exists(call.rank) && call.first >= 0 && call.first <= call.end && call.end <= size_;
     for (uint32_t left = reader.u32(); left > 0; --left) {
       const int receiver = int(reader.u32());
       all_exist = all_exist && exists(receiver);

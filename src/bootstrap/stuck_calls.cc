@@ -5,29 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "base/signature.h"
-
 namespace tutti {
-
-bool needs(uint64_t signature, int rank, int other) {
-  const Call call = unpack(signature);
-  if (rank == other || (call.count == 0 && call.kind != Collective::barrier)) return false;
-  const bool is_root_known = call.root < signature_root_max;
-  switch (call.kind) {
-    case Collective::all_reduce:
-    case Collective::barrier:
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all: return true;
-    case Collective::reduce:
-    case Collective::gather: return is_root_known && int(call.root) == rank;
-    case Collective::broadcast:
-    case Collective::scatter: return is_root_known && int(call.root) == other;
-    case Collective::scan:
-    case Collective::exscan: return other < rank;
-    default: return false;  // of v-forms no rank need have anything for another
-  }
-}
 
 void StuckCalls::stick(StuckCall call, std::vector<uint32_t> sent) {
   const auto before = known_.find(rank_);
@@ -43,7 +21,7 @@ void StuckCalls::stick(StuckCall call, std::vector<uint32_t> sent) {
 // Notes that it waits in vain. Nothing is taken back, so that of two words of one call the longer is the later one.
 void StuckCalls::serve(const StuckCall& receiver) {
   const auto own = known_.find(rank_);
-  if (receiver.sender != rank_ || own == known_.end() || size_t(receiver.rank) >= sent_.size()) return;
+  if (!receiver.receives || receiver.first != rank_ || own == known_.end() || size_t(receiver.rank) >= sent_.size()) return;
   if (sent_[size_t(receiver.rank)] != uint32_t(receiver.number)) return;
   std::vector<StuckCall::Unserved>& unserved = own->second.unserved;
   const StuckCall::Unserved one{receiver.rank, receiver.serial};
@@ -68,8 +46,8 @@ bool StuckCalls::hear(const StuckCall& call) {
 std::optional<StuckCall> StuckCalls::own_news() {
   if (!has_news_) return std::nullopt;
   const StuckCall& own = known_.at(rank_);
-  if (own.sender < 0 && std::ranges::none_of(known_, [&](const auto& one) {
-        return one.second.sender >= 0 && one.second.collectives <= own.number;
+  if (!own.receives && std::ranges::none_of(known_, [&](const auto& one) {
+        return one.second.receives && one.second.collectives <= own.number;
       }))
     return std::nullopt;
   has_news_ = false;
@@ -77,9 +55,9 @@ std::optional<StuckCall> StuckCalls::own_news() {
 }
 
 bool StuckCalls::waits_for(const StuckCall& call, const StuckCall& other) const {
-  if (call.sender < 0) return other.collectives <= call.number && needs(call.signature, call.rank, other.rank);
-  return call.sender == other.rank &&
-         std::ranges::find(other.unserved, StuckCall::Unserved{call.rank, call.serial}) != other.unserved.end();
+  if (other.rank == call.rank || other.rank < call.first || other.rank >= call.end) return false;
+  if (!call.receives) return other.collectives <= call.number;
+  return std::ranges::find(other.unserved, StuckCall::Unserved{call.rank, call.serial}) != other.unserved.end();
 }
 
 // Depth first from each receive, of which a circle has one at least: of collectives each waits for an earlier one. Who leads to no
@@ -93,11 +71,9 @@ std::vector<StuckCall> StuckCalls::circle() const {
     };
     std::vector<Step> path;
     const auto go_to = [&](const StuckCall& call) {
-      if (call.sender < 0) return path.push_back({&call, known_.begin(), known_.end()});
-      const auto [next, end] = known_.equal_range(call.sender);
-      path.push_back({&call, next, end});
+      path.push_back({&call, known_.lower_bound(call.first), known_.lower_bound(call.end)});
     };
-    if (first.sender >= 0 && !done.contains(start)) go_to(first);
+    if (first.receives && !done.contains(start)) go_to(first);
     while (!path.empty()) {
       Step& last = path.back();
       while (last.next != last.end && (done.contains(last.next->first) || !waits_for(*last.call, last.next->second))) ++last.next;

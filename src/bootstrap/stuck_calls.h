@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace tutti {
@@ -20,8 +19,9 @@ struct StuckCall {
   int rank = -1;
   uint32_t serial = 0;       // counts the stuck calls of that rank
   uint64_t signature = 0;
-  int sender = -1;           // whose message is awaited; -1: the call is a collective,
-  uint64_t number = 0;       // and has this number; else how much has come from the sender (Endpoint::passed)
+  bool receives = false;     // from one rank; else the call is a collective
+  int first = 0, end = 0;    // the ranks whose part the call cannot end without, itself apart
+  uint64_t number = 0;       // of the collective; else how much has come from the sender (Endpoint::passed)
   uint64_t collectives = 0;  // how many that rank has begun
   struct Unserved {
     int receiver;  // has received all that this rank had sent it before the call, and waits for more
@@ -59,8 +59,5 @@ class StuckCalls {
   std::vector<uint32_t> sent_;      // before the own one
   bool has_news_ = false;
 };
-
-// Whether a rank's part of a collective cannot end before another rank has called it. False also where that is not known.
-bool needs(uint64_t signature, int rank, int other);
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "bootstrap/waiting_calls.h"
 #include "communicator/communicator.h"
+#include "schedule/collective.h"
 
 namespace tutti {
 
@@ -65,11 +66,19 @@ void Communicator::tell_stuck(const Operation& operation) noexcept {
     call.collectives = recorder_->collectives();
     if (is_collective(call.signature)) {
       call.number = call.collectives - 1;
+      const Call called = unpack(call.signature);
       if (recorder_->collective(call.number) != call.signature) return;
+      // Of a v-form no rank need have anything for another; the largest root in a signature stands for all that are larger.
+      if (is_v_form(called.kind) || (has_root(called.kind) && called.root == signature_root_max)) return;
+      const auto [first, end] = needed_ranks(called.kind, called.root, uint32_t(rank_), uint32_t(size_));
+      call.first = int(first);
+      call.end = int(end);
     } else {
       const WaitingOn waiting = engine_->waiting_on(operation);
       if (waiting.sending || waiting.on_device || waiting.peer < 0) return;
-      call.sender = waiting.peer;
+      call.receives = true;
+      call.first = waiting.peer;
+      call.end = waiting.peer + 1;
     }
     std::vector<uint32_t> sent(size_t(size_), 0);
     for (int rank = 0; rank < size_; ++rank) {
@@ -78,7 +87,7 @@ void Communicator::tell_stuck(const Operation& operation) noexcept {
       const std::optional<Passed> passed = peer->passed();
       if (!passed) return;
       sent[size_t(rank)] = passed->sent;
-      if (rank == call.sender) call.number = passed->received;
+      if (call.receives && rank == call.first) call.number = passed->received;
     }
     bootstrap_->tell_stuck(std::move(call), std::move(sent));
   } catch (const std::exception& error) {

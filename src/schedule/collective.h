@@ -78,6 +78,18 @@ inline constexpr std::array<Meaning, collective_names.size()> meanings = [] {
 }();
 constexpr const Meaning& meaning(Collective collective) { return meanings[size_t(collective)]; }
 
+// The ranks [first, end) from which a rank must have something, maybe its own among them, before its part of a call (of more than
+// nothing) can end.
+struct NeededRanks {
+  uint32_t first = 0, end = 0;
+};
+constexpr NeededRanks needed_ranks(Collective collective, uint32_t root, uint32_t rank, uint32_t n) {
+  const Meaning& kind = meaning(collective);
+  if (kind.output_of(rank == root) == Part::none) return {};
+  if (kind.input == Part::none) return {root, root + 1};
+  return {0, kind.joined(rank, n)};
+}
+
 // Those that have algorithms of their own, in the order of lists.
 inline constexpr std::array planned_collectives = {
     Collective::all_reduce,     Collective::broadcast, Collective::reduce,  Collective::all_gather,

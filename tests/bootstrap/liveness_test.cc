@@ -674,13 +674,13 @@ TEST(Liveness, NonsenseIsThrownNotFollowed) {
   waiting.back() = std::byte{1};
   waiting.resize(waiting.size() + 8);
   EXPECT_THROW(liveness.message(1, waiting, 0), Error) << "before the first call there is none";
-  const size_t sender_at = 1 + 4 + 4 + 8, receivers_at = sender_at + 4 + 8 + 8;
+  const size_t end_at = 1 + 4 + 4 + 8 + 1 + 4, receivers_at = end_at + 4 + 8 + 8;
   Bytes stuck(receivers_at + 4, std::byte{0});
   stuck[0] = std::byte{9};
   EXPECT_NO_THROW(liveness.message(1, stuck, 0));
-  stuck[sender_at] = std::byte{2};
+  stuck[end_at] = std::byte{3};
   EXPECT_THROW(liveness.message(1, stuck, 0), Error) << "there is no rank 2";
-  stuck[sender_at] = std::byte{1};
+  stuck[end_at] = std::byte{2};
   stuck[receivers_at] = std::byte{1};
   EXPECT_THROW(liveness.message(1, stuck, 0), Error) << "one who waits is told of, and missing";
   stuck.resize(stuck.size() + 8);
