@@ -99,7 +99,9 @@ struct Repeat {
   void remember(const Request& request, size_t bytes_in, size_t bytes_out) noexcept {
     input = request.input;
     output = request.output;
-    const bool reads = request.input != nullptr, writes = request.output != nullptr;
+    // Of a v-form, a side without a byte beside one that has some is none: it lies nowhere, also where the other lies.
+    const bool reads = request.input != nullptr && (bytes_in > 0 || bytes_out == 0);
+    const bool writes = request.output != nullptr && (bytes_out > 0 || bytes_in == 0);
     call = request.call;
     input_bytes = bytes_in;
     output_bytes = bytes_out;

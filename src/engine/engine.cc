@@ -6,15 +6,13 @@
 #include "base/cpu.h"
 #include "engine/device_run.h"
 #include "engine/run.h"
+#include "engine/small_call.h"
 
 namespace tutti {
 namespace {
 
 // Less memory is fetched as fast as it is written.
 constexpr size_t fetched_bytes_min = 4096;
-// From so many bytes on an exchange with several ranks lies once for all of them; a smaller one is sent to each, by a way of its
-// own that takes fewer instructions.
-constexpr size_t shared_exchange_bytes_min = 1024;
 
 constexpr size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -30,26 +28,6 @@ size_t scratch_channel_bytes(const Plan& plan, size_t message_bytes_max) {
 // Of one message of the plan.
 size_t message_bytes(const Plan& plan, size_t message_bytes_max) {
   return size_t(std::min<uint64_t>(plan.message_bytes_max, message_bytes_max));
-}
-
-// Everybody sends its whole input to everybody and adds what comes, in one pass: what small all_reduces are. (Where the
-// input is so large that receivers may share one message, that is left to who knows how.)
-bool is_exchange(const Plan& plan) {
-  if (plan.steps.size() != 2 || plan.shape.output != 1 || plan.shape.blocks) return false;
-  const Fold &sends = plan.steps[0], &adds = plan.steps[1];
-  const bool sends_input = sends.a.buffer == Buffer::input || sends.a == adds.dst;  // in place it has the output's name
-  return sends.n_from == 0 && sends.n_to > 0 && sends.dst.count == 0 && sends_input && adds.n_from > 0 && adds.n_to == 0 &&
-         adds.n_from < reduce_inputs_max && adds.a == sends.a && adds.dst.buffer == Buffer::output;
-}
-
-// A whole buffer is sent to one rank as it lies, or comes from one: a send, a receive, what a leaf of a tree has to do. (Not of blocks:
-// there the root has the most to do.)
-bool is_message(const Plan& plan) {
-  if (plan.steps.size() != 1 || plan.shape.input != 1 || plan.shape.output != 1 || plan.shape.blocks) return false;
-  const Fold& fold = plan.steps[0];
-  if (fold.finish || fold.b.count > 0 || fold.n_from + fold.n_to != 1) return false;
-  if (fold.n_to == 1) return fold.dst.count == 0 && fold.a.count == 1 && fold.a.buffer != Buffer::scratch;
-  return fold.a.count == 0 && fold.dst.count == 1 && fold.dst.buffer == Buffer::output;
 }
 
 }  // namespace
@@ -92,14 +70,14 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.channels_ = channels;
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
-  operation.exchange_ = false;
-  operation.message_ = false;
+  operation.n_small_steps_ = 0;
   operation.fetches_ = false;
   const bool alone = channels == 1 && work.device == nullptr && work.multiplied == nullptr;
   operation.alone_ = alone && work.layout == nullptr;
   operation.alone_v_form_ = alone && work.layout != nullptr;
   if (work.layout != nullptr) {
     share_out(operation);
+    make_small_steps_ready(operation);
     if (work.offers != Offer::none) [[unlikely]] offer(operation);
     return;
   }
@@ -119,12 +97,21 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     if (work.multiplied == nullptr) [[likely]] Run<false>(operation.work_, channel).begin_tile(0);
     else Run<false, true>(operation.work_, channel).begin_tile(0);
   }
-  const bool is_plain = small && operation.alone_ && !operation.channel_[0].flushes && work.custom == nullptr && work.vectors == 1;
-  operation.exchange_ =
-      is_plain && is_exchange(*work.plan) && (work.plan->steps[0].n_to == 1 || work.bytes() < shared_exchange_bytes_min);
-  operation.message_ = is_plain && work.bytes() < fetched_bytes_min && is_message(*work.plan);
-  operation.fetches_ = operation.alone_ && !operation.exchange_ && work.bytes() >= fetched_bytes_min;
+  if (small) make_small_steps_ready(operation);
+  operation.fetches_ = operation.alone_ && operation.n_small_steps_ == 0 && work.bytes() >= fetched_bytes_min;
   if (work.offers != Offer::none) [[unlikely]] offer(operation);
+}
+
+void Engine::make_small_steps_ready(Operation& operation) const noexcept {
+  const Work& work = operation.work_;
+  Operation::Channel& channel = operation.channel_[0];
+  if (channel.flushes || work.custom != nullptr || work.vectors > 1 || work.offers != Offer::none) return;
+  const bool are_ready = work.layout == nullptr ? operation.alone_ && SmallSteps<false>(work, channel).make_ready(operation.small_steps_)
+                                                : operation.alone_v_form_ && SmallSteps<true>(work, channel).make_ready(operation.small_steps_);
+  if (!are_ready) return;
+  operation.n_small_steps_ = uint32_t(work.plan->steps.size());
+  operation.n_first_sends_ = work.plan->first_receiving_step();
+  SmallCall::rewind(operation);
 }
 
 void Engine::offer(Operation& operation) const noexcept {
@@ -182,7 +169,7 @@ void Engine::share_out(Operation& operation) const noexcept {
 }
 
 void Engine::rewind(Operation& operation) const noexcept {
-  if (operation.message_) return Run<false>(operation.work_, operation.channel_[0]).rewind_message();
+  if (operation.n_small_steps_ > 0) return SmallCall::rewind(operation);
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
   for (int i = 0; i < operation.channels_; ++i) {
@@ -202,18 +189,9 @@ void Engine::rewind(Operation& operation) const noexcept {
 Status Engine::restart(Operation& operation, const std::byte* input, std::byte* output) const noexcept {
   operation.work_.input = input;
   operation.work_.output = output;
-  if (operation.exchange_) {
-    Operation::Channel& channel = operation.channel_[0];
-    channel.step = 0;
-    channel.next_out = 0;
-    channel.next_in = 0;
-    const Status sent = Run<false>(operation.work_, channel).exchange_sends();
-    return sent == Status::done ? Status::again : sent;
-  }
-  if (operation.message_) {  // as below, in 26 instructions less
-    Run<false> run(operation.work_, operation.channel_[0]);
-    run.rewind_message();
-    return run.message();
+  if (operation.n_small_steps_ > 0) {
+    SmallCall::rewind(operation);
+    return SmallCall::begin(operation);
   }
   rewind(operation);
   return progress(operation);
@@ -221,20 +199,22 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
 
 Status Engine::restart_elsewhere(Operation& operation) const noexcept {
   for (int i = 0; i < operation.channels_; ++i) begin_channel(operation, i);
-  if (operation.exchange_ && operation.channel_[0].flushes) {
-    operation.exchange_ = false;
-    operation.fetches_ = operation.alone_;
+  if (operation.n_small_steps_ > 0 && operation.channel_[0].flushes) {
+    operation.n_small_steps_ = 0;
+    operation.fetches_ = operation.alone_ && operation.work_.bytes() >= fetched_bytes_min;
   }
-  operation.message_ = operation.message_ && !operation.channel_[0].flushes;
   rewind(operation);
   return progress(operation);
 }
 
 Status Engine::progress(Operation& operation) const noexcept {
-  if (operation.exchange_) return Run<false>(operation.work_, operation.channel_[0]).exchange();
-  if (operation.message_) return Run<false>(operation.work_, operation.channel_[0]).message();
-  if (operation.alone_) [[likely]] return Run<false>(operation.work_, operation.channel_[0]).move();
+  if (operation.n_small_steps_ > 0) return SmallCall::move(operation);
+  if (operation.alone_) return Run<false>(operation.work_, operation.channel_[0]).move();
   if (operation.alone_v_form_) return Run<true>(operation.work_, operation.channel_[0]).move();
+  return progress_channels(operation);
+}
+
+Status Engine::progress_channels(Operation& operation) const noexcept {
   for (int i = 0; i < operation.channels_; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     if (channel.done) continue;
@@ -262,10 +242,12 @@ Status Engine::follow(Operation& operation, const Operation& other, bool all_sen
   Operation::Channel& channel = operation.channel_[0];
   if (!operation.alone_ || !other.alone_ || channel.tiles > 1 || other.channel_[0].tiles > 1) return Status::again;
   const Plan& plan = *operation.work_.plan;
-  Run<false> run(operation.work_, channel);
+  const auto move_to = [&](uint32_t step) {
+    return operation.n_small_steps_ > 0 ? SmallCall::move_to(operation, step) : Run<false>(operation.work_, channel).move_to(step);
+  };
   // Step by step behind the same plan, the one message of each pair is the second one.
-  if (&plan == other.work_.plan && plan.one_message_each) return run.move_to(other.channel_[0].step);
-  return plan.sends_first && all_sent ? run.move_to(plan.first_receiving_step()) : Status::again;
+  if (&plan == other.work_.plan && plan.one_message_each) return move_to(other.channel_[0].step);
+  return plan.sends_first && all_sent ? move_to(plan.first_receiving_step()) : Status::again;
 }
 
 bool Engine::has_sent(const Operation& operation) const noexcept {
@@ -343,7 +325,7 @@ void Engine::fetch_next(Operation& operation) const noexcept {
 Awaited Engine::awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept {
   const Operation::Channel& channel = operation.channel_[0];
   const Plan& plan = *operation.work_.plan;
-  if (!operation.alone_ || !plan.sends_first || channel.tiles > 1) return {true, true};
+  if (!(operation.alone_ || operation.alone_v_form_) || !plan.sends_first || channel.tiles > 1) return {true, true};
   bool from[2] = {false, false};
   for (uint32_t step = channel.step; step < plan.steps.size(); ++step) {
     const Fold& fold = plan.steps[step];

@@ -141,17 +141,36 @@ class Operation {
     bool done;
     size_t bytes_done;          // of the message that is moving
   };
+  // A step of a small call's plan: it sends something, and may copy it; or stores one message; or adds messages and something
+  // of its own. A cache line each.
+  struct alignas(64) SmallStep {
+    enum class Kind : uint8_t { sends, receives, adds };
+    const uint32_t* peers;
+    uint64_t signature;
+    ptrdiff_t from, to;         // where it reads and writes: from the beginning of a buffer, as the call names it
+    Buffer from_buffer, to_buffer;
+    Kind kind;
+    bool copies;                // of a step that sends: `from` to `to`, as well
+    bool has_own;               // of one that adds: `from` is its operand number own_at
+    uint16_t own_at;
+    uint16_t n_peers;
+    uint32_t divisor;
+    uint32_t count, bytes;      // of each message
+  };
+  static constexpr size_t small_steps_max = 16;
   Work work_;
   int first_channel_ = 0;
   int channels_ = 0;
   int channels_done_ = 0;
-  bool exchange_ = false;       // one tile of an exchange, as is_exchange() says
-  bool message_ = false;        // or one small message, as is_message() says
+  uint32_t n_small_steps_ = 0;  // of a small call, as SmallSteps says; 0: it is none
+  uint32_t n_first_sends_ = 0;  // of them, before the first that awaits a message
+  std::array<std::byte*, 3> buffers_{};  // of a small call, by Buffer
   bool alone_ = false;          // one channel, no v-form, no device: what most operations are
   bool alone_v_form_ = false;   // one channel, no device
   bool fetches_ = false;        // as fetch_ahead() does
   int blocked_ = 0;             // the last channel that failed or had to wait
-  std::array<Channel, channels_max> channel_;  // only the first channels_ are ever initialised
+  std::array<Channel, channels_max> channel_;           // only the first channels_ are ever initialised
+  std::array<SmallStep, small_steps_max> small_steps_;  // only the first n_small_steps_ say anything
 };
 
 class Engine {
@@ -231,11 +250,16 @@ class Engine {
   class Run;
   template <bool v_form>
   class DeviceRun;
+  template <bool v_form>
+  class SmallSteps;
+  class SmallCall;
+  Status progress_channels(Operation& operation) const noexcept;
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
   void offer(Operation& operation) const noexcept;
   void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;
+  void make_small_steps_ready(Operation& operation) const noexcept;
   bool is_small(const Work& work) const noexcept;
   size_t longest_tile(const Work& work, bool small) const noexcept;
   size_t multiplied_tile_bytes(const Work& work) const noexcept;

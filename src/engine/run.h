@@ -90,64 +90,6 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     return Status::done;
   }
 
-  // The two steps of an exchange that is one tile: as move() does them, with nothing to be sought.
-  Status exchange() noexcept {
-    if (channel_.step == 0) {
-      const Status sent = exchange_sends();
-      if (sent != Status::done) return sent;
-    }
-    return exchange_adds();
-  }
-
-  Status exchange_sends() noexcept {
-    const Fold& sends = plan_.steps[0];
-    const uint32_t* const to = plan_.peers.data() + sends.peers;
-    const size_t bytes = work_.count * work_.element_bytes;
-    for (; channel_.next_out < sends.n_to; ++channel_.next_out) {
-      const Status sent = endpoints_[to[channel_.next_out]]->send(work_.input, bytes, work_.signature, channel_.bytes_done);
-      if (sent != Status::done) return sent;
-      channel_.bytes_done = 0;
-    }
-    ++channel_.step;
-    return Status::done;
-  }
-
-  Status exchange_adds() noexcept {
-    const Fold& adds = plan_.steps[1];
-    const size_t bytes = work_.count * work_.element_bytes;
-    const uint32_t* const from = plan_.peers.data() + adds.peers;
-    const void* inputs[reduce_inputs_max];
-    for (uint32_t i = 0; i < adds.n_from; ++i) {
-      const std::byte* message = nullptr;
-      const Status arrived = endpoints_[from[i]]->view(bytes, work_.signature, message);
-      channel_.next_in = i;
-      if (arrived != Status::done) return arrived;
-      inputs[i + (i >= adds.a_place)] = message;
-    }
-    inputs[adds.a_place] = work_.input;
-    if (bytes > 0) work_.reduce(work_.output, inputs, adds.n_from + 1, work_.count, divisor(adds), Store::cached);
-    if (release_all(adds) != Status::done) return Status::failed;
-    channel_.step = 2;
-    return Status::done;
-  }
-
-  // The one message of an operation that is no more than that: as move() does it.
-  Status message() noexcept {
-    if (channel_.step > 0) return Status::done;
-    const Fold& fold = plan_.steps[0];
-    Endpoint& peer = *endpoints_[plan_.peers[fold.peers]];
-    const size_t bytes = work_.count * work_.element_bytes;
-    const std::byte* const source = fold.a.buffer == Buffer::input ? work_.input : work_.output;
-    const Status status = fold.n_to == 1 ? peer.send(source, bytes, work_.signature, channel_.bytes_done)
-                                         : peer.recv(work_.output, bytes, work_.signature, channel_.bytes_done);
-    channel_.step = status == Status::done ? 1 : 0;
-    return status;
-  }
-  void rewind_message() noexcept {
-    channel_.step = 0;
-    channel_.bytes_done = 0;
-  }
-
   // Memory that the current step will write to, if it is in one piece.
   std::span<const std::byte> next_written() const noexcept {
     const Fold& fold = plan_.steps[channel_.step];

@@ -485,6 +485,25 @@ TEST(EngineShares, SaysForWhomItWaitsAndSendsToEachWhereItNeedNot) {
   }
 }
 
+// An exchange of a middling size, which sends to each also where it begins before its turn.
+TEST(EngineShares, NoMessageOfASmallExchangeThatFollowsAnother) {
+  Sharing rank(outbox_bytes_min / 4, false);
+  rank.plan = plan_of({fold(in(0), {}, 0, 2), fold(in(0), out(0), 2, 0)}, {2, 3, 2, 3});
+  rank.plan.sends_first = true;
+  rank.engine.start(rank.operation, rank.work, 0, 1);
+  Operation next;
+  rank.engine.start(next, rank.work, 0, 1);
+  rank.outbox.has_room = false;
+  rank.outbox.waits_for = 1;
+  for (OneSlot& one : rank.to) one.has_room = false;
+  EXPECT_EQ(rank.engine.follow(next, rank.operation, true), Status::again);
+  for (OneSlot& one : rank.to) one.has_room = true;
+  EXPECT_EQ(rank.engine.progress(next), Status::done);
+  EXPECT_EQ(rank.to[0].sent, 1);
+  EXPECT_EQ(rank.to[1].sent, 1);
+  EXPECT_TRUE(rank.outbox.asked.empty());
+}
+
 // Once a receiver has its own message, the others get theirs.
 TEST(EngineShares, NoMessageThatSomeHaveAlready) {
   Sharing rank(10'000, false);
