@@ -375,7 +375,7 @@ std::optional<Outcome> CallSet::try_run() {
   if (std::any_of(members_.begin(), members_.end(), [](const auto* member) { return member->patience().spin_ns == 0; })) {
     status = look_after_turns(status, [&] { return look(); });
   } else {
-    if (items_.size() == 1 && status == Status::again) status = linger();
+    if (status == Status::again) status = linger();
     constexpr int looks_max = 100;
     for (int i = 0; status == Status::again && i < looks_max; ++i) {
       cpu_relax();
@@ -390,7 +390,7 @@ Outcome CallSet::run() {
   if (!running_ && !begin_run()) return first_failure(members_);
   if (items_.empty()) return end_run(WaitResult::done);
   Status status = look();
-  if (items_.size() == 1 && status == Status::again) status = linger();
+  if (status == Status::again) status = linger();
   if (status == Status::done) return end_run(WaitResult::done);
   return end_run(drive(members_, [&] { return timeout_ns(); }, [&] { return look(); }, [&] { return position(); },
                        [&](Stall stall) {
@@ -399,9 +399,15 @@ Outcome CallSet::run() {
                        }));
 }
 
-// Of the only one.
+// Where one is left, as of a send and a receive once the message is sent.
 Status CallSet::linger() noexcept {
-  Item& item = items_[0];
+  Item* left = nullptr;
+  for (Item& item : items_) {
+    if (item.done) continue;
+    if (left != nullptr) return Status::again;
+    left = &item;
+  }
+  Item& item = *left;
   if (!item.begun) return Status::again;
   const Status status = item.call.communicator->linger_at(item.operation);
   item.done = status == Status::done;

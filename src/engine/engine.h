@@ -103,31 +103,33 @@ class Operation {
   // Of a step on a device: its messages are awaited; operands come to the host; its work is on the stream; what it sends
   // from where it lies is awaited, and sent. Draining: all steps are on the stream.
   enum class Stage : uint8_t { gathering, fetching, running, readying, lending, draining };
-  struct Channel {
-    // The share: tiles are runs of the plan over consecutive parts of it.
-    size_t share_first;         // elements; of all blocks alike where they are of one size
-    size_t share_count;
-    uint32_t share, shares;     // v-forms only, instead: which of how many parts of each block
-    size_t tile_elements;       // of every tile but the last
-    std::byte* scratch;
-    std::byte* made_tile;       // of a multiplied input; null: it is made in the output
-    size_t tiles_made;
-    Endpoint* const* endpoints; // [peer]
-    size_t tile;
-    size_t tiles;
-    // The current tile.
-    Chunks chunks{0, 1, 1};
-    size_t tile_first;          // elements
-    bool apart;                 // its parts of neighbouring blocks are no neighbours in memory
-    // The current step; once past the last, the flush of whom it sent to.
+  struct alignas(64) Channel {
+    // The current step; once past the last, the flush of whom it sent to. What every step of every call needs has a cache line.
     uint32_t step;
     uint32_t next_in;           // senders before this one have delivered
     uint32_t next_out;          // receivers before this one are served
     bool shares_wait;           // for room for one message to all: next_out says for whom
     bool stored;                // the step's result lies at dst already
-    size_t streamed_tiles;      // the first ones, in which
+    Stage stage;                // on a device only
     bool streams;               // what is not read again soon is stored past the caches
-    ColdOutputs* looks;         // if not: who is asked, now and then; null: nobody
+    size_t bytes_done;          // of the message that is moving
+    Endpoint* const* endpoints; // [peer]
+    std::byte* scratch;
+    // The current tile.
+    size_t tile;
+    size_t tiles;
+    size_t tile_first;          // elements
+    Chunks chunks{0, 1, 1};
+    bool apart;                 // its parts of neighbouring blocks are no neighbours in memory
+    // The share: tiles are runs of the plan over consecutive parts of it.
+    size_t share_first;         // elements; of all blocks alike where they are of one size
+    size_t share_count;
+    uint32_t share, shares;     // v-forms only, instead: which of how many parts of each block
+    size_t tile_elements;       // of every tile but the last
+    std::byte* made_tile;       // of a multiplied input; null: it is made in the output
+    size_t tiles_made;
+    size_t streamed_tiles;      // the first ones, which `streams`
+    ColdOutputs* looks;         // if a tile does not: who is asked, now and then; null: nobody
     struct Look {
       const std::byte* at;
       bool streams;
@@ -136,10 +138,8 @@ class Operation {
     std::array<Look, 8> looks_kept;
     bool at_a_stretch;          // copies are best so, where they do not go past the caches by the plan
     bool flushes;               // what was sent must be flushed at the end
-    Stage stage;                // on a device only
     uint8_t lane;               // on a device only: which of its lanes
     bool done;
-    size_t bytes_done;          // of the message that is moving
   };
   // A step of a small call's plan: it sends something, and may copy it; or stores one message; or adds messages and something
   // of its own. A cache line each.
@@ -159,16 +159,16 @@ class Operation {
   };
   static constexpr size_t small_steps_max = 16;
   Work work_;
-  int first_channel_ = 0;
-  int channels_ = 0;
-  int channels_done_ = 0;
-  uint32_t n_small_steps_ = 0;  // of a small call, as SmallSteps says; 0: it is none
-  uint32_t n_first_sends_ = 0;  // of them, before the first that awaits a message
-  std::array<std::byte*, 3> buffers_{};  // of a small call, by Buffer
+  alignas(64) uint32_t n_small_steps_ = 0;  // of a small call, as SmallSteps says; 0: it is none
+  uint32_t n_first_sends_ = 0;              // of them, before the first that awaits a message
+  std::array<std::byte*, 3> buffers_{};     // of a small call, by Buffer
   bool alone_ = false;          // one channel, no v-form, no device: what most operations are
   bool alone_v_form_ = false;   // one channel, no device
   bool fetches_ = false;        // as fetch_ahead() does
   int blocked_ = 0;             // the last channel that failed or had to wait
+  int first_channel_ = 0;
+  int channels_ = 0;
+  int channels_done_ = 0;
   std::array<Channel, channels_max> channel_;           // only the first channels_ are ever initialised
   std::array<SmallStep, small_steps_max> small_steps_;  // only the first n_small_steps_ say anything
 };
