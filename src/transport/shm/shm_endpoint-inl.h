@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <utility>
 
 #include "base/cpu.h"
 #include "transport/shm/shm_endpoint.h"
@@ -28,7 +29,16 @@ inline void ShmEndpoint::publish(ShmLine& line, size_t bytes, uint64_t signature
   line.sequence.store(sent_, std::memory_order_release);  // pairs with the load in arrived
   // Not one that the receiver may be about to read.
   if (sent_limit_ - sent_ > lines_ahead_to_write) fetch_to_write(&out_lines_[(sent_ + lines_ahead_to_write) & mask_]);
+  if (bytes > shm_flag_bytes_max && bytes <= shm_inline_bytes_max) fetch_past_flag_to_write();
   wake_peer();
+}
+
+// What a message writes past its flag's cache line, where messages go in this direction only: of ranks that answer each other
+// the line would be fetched from one who still reads.
+inline void ShmEndpoint::fetch_past_flag_to_write() noexcept {
+  if (std::exchange(received_when_sent_, received_) != received_) return;
+  if (sent_limit_ - sent_ > lines_ahead_to_write)
+    fetch_to_write(out_lines_[(sent_ + lines_ahead_to_write) & mask_].payload + shm_flag_bytes_max);
 }
 
 // A sleeper's flag, after storing what it waits for. Its owner sets the flag and then looks for the store, so one of

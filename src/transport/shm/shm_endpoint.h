@@ -232,6 +232,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status recv_parts(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   Status view_parts(size_t bytes, uint64_t signature, const std::byte*& data) noexcept;
   void fetch_past_flag() noexcept;
+  void fetch_past_flag_to_write() noexcept;
   Status count_as_received() noexcept;
   Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
@@ -263,6 +264,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t sent_ = 0;
   uint32_t sent_limit_;    // sent_ may grow up to here
   uint32_t received_ = 0;  // and released
+  uint32_t received_when_sent_ = 0;  // a message past its flag's cache line
   uint32_t mask_;          // lines - 1
   ShmFifo* in_;
   int peer_doorbell_;
