@@ -162,6 +162,8 @@ class Operation {
   alignas(64) uint32_t n_small_steps_ = 0;  // of a small call, as SmallSteps says; 0: it is none
   uint32_t n_first_sends_ = 0;              // of them, before the first that awaits a message
   std::array<std::byte*, 3> buffers_{};     // of a small call, by Buffer
+  // Likewise, as SmallCall says.
+  bool begins_with_one_message_ = false, ends_with_message_ = false, ends_with_sum_of_two_ = false;
   bool alone_ = false;          // one channel, no v-form, no device: what most operations are
   bool alone_v_form_ = false;   // one channel, no device
   bool fetches_ = false;        // as fetch_ahead() does

@@ -113,11 +113,28 @@ class Engine::SmallCall {
     }
     return channel.step == operation.n_small_steps_ ? Status::done : Status::again;
   }
-  static Status move(Operation& operation) noexcept { return move_to(operation, operation.n_small_steps_); }
+  static Status move(Operation& operation) noexcept {
+    const uint32_t step = operation.channel_[0].step;
+    if (step + 1 == operation.n_small_steps_) {
+      if (operation.ends_with_message_) return receive_last(operation, operation.small_steps_[step]);
+      if (operation.ends_with_sum_of_two_) return add_last(operation, operation.small_steps_[step]);
+    }
+    return move_to(operation, operation.n_small_steps_);
+  }
 
   // The first moves of a call: up to the first message that is awaited, if something is sent before it.
   static Status begin(Operation& operation) noexcept {
-    return move_to(operation, operation.n_first_sends_ > 0 ? operation.n_first_sends_ : operation.n_small_steps_);
+    if (operation.begins_with_one_message_) return send_first(operation, operation.small_steps_[0]);
+    return operation.n_first_sends_ > 0 ? move_to(operation, operation.n_first_sends_) : move(operation);
+  }
+
+  // What is on the way from a message's arrival to the next one's leaving, where two ranks answer each other, has code of its own: the
+  // last step, which stores one message or adds it to something of the rank's own; and the first one, which sends one message.
+  static void find_short_ways(Operation& operation) noexcept {
+    const Step &first = operation.small_steps_[0], &last = operation.small_steps_[operation.n_small_steps_ - 1];
+    operation.begins_with_one_message_ = first.kind == Step::Kind::sends && first.n_peers == 1;
+    operation.ends_with_message_ = last.kind == Step::Kind::receives;
+    operation.ends_with_sum_of_two_ = last.kind == Step::Kind::adds && last.n_peers == 1 && last.has_own;
   }
 
  private:
@@ -133,6 +150,37 @@ class Engine::SmallCall {
   }
   static std::byte* target(const Operation& operation, const Step& step) noexcept {
     return operation.buffers_[size_t(step.to_buffer)] + step.to;
+  }
+
+  // As move_to() does it, after rewind().
+  [[gnu::noinline]] static Status send_first(Operation& operation, const Step& step) noexcept {
+    Operation::Channel& channel = operation.channel_[0];
+    const Status sent = channel.endpoints[step.peers[0]]->send(source(operation, step), step.bytes, step.signature, channel.bytes_done);
+    if (sent != Status::done) return sent;
+    channel.step = 1;
+    channel.bytes_done = 0;
+    if (step.copies) copy_own(target(operation, step), source(operation, step), step.bytes);
+    if (operation.n_first_sends_ > 1) return move_to(operation, operation.n_first_sends_);
+    return operation.n_small_steps_ == 1 ? Status::done : Status::again;
+  }
+
+  // As move_to() does them.
+  [[gnu::noinline]] static Status receive_last(Operation& operation, const Step& step) noexcept {
+    const Status received = receive(operation, step);
+    if (received == Status::done) ++operation.channel_[0].step;
+    return received;
+  }
+  [[gnu::noinline]] static Status add_last(Operation& operation, const Step& step) noexcept {
+    Operation::Channel& channel = operation.channel_[0];
+    Endpoint& from = *channel.endpoints[step.peers[0]];
+    const std::byte* message = nullptr;
+    if (const Status arrived = from.view(step.bytes, step.signature, message); arrived != Status::done) return arrived;
+    const std::byte* const own = source(operation, step);
+    const void* const inputs[] = {step.own_at == 0 ? own : message, step.own_at == 0 ? message : own};
+    if (step.count > 0) operation.work_.reduce(target(operation, step), inputs, 2, step.count, step.divisor, Store::cached);
+    const Status released = from.release();
+    if (released == Status::done) ++channel.step;
+    return released;
   }
 
   // Others wait for the messages; nobody here for the copy.

@@ -518,5 +518,83 @@ TEST(EngineShares, NoMessageThatSomeHaveAlready) {
   EXPECT_TRUE(rank.outbox.signatures.empty());
 }
 
+// Rank 0 of two sends its input and keeps a copy, then takes what comes: stores it, or adds it to its input.
+struct SmallCalls {
+  SmallCalls(bool copies, bool adds) : copied(copies) {
+    const Slice to = copies ? out(0) : Slice{};
+    Fold last = fold(adds ? in(0) : Slice{}, out(1), 1, 0);
+    last.a_place = 1;
+    plan = plan_of({fold(in(0), to, 0, 1), last}, {1});
+    plan.shape = {1, 2, 0, 1, true};
+    peer.message = {10, 20};
+    work.plan = &plan;
+    work.input = reinterpret_cast<const std::byte*>(input.data());
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    work.count = work.block_stride = 2;
+    work.element_bytes = 4;
+    work.reduce = reduce_function(DataType::float32, ReduceOp::sum);
+    engine.start(operation, work, 0, 1);
+    EXPECT_EQ(engine.progress(operation), Status::done);
+    output = {-1, -1, -1, -1};
+    peer.sent = peer.released = 0;
+  }
+  Status restart() { return engine.restart(operation, work.input, work.output); }
+  std::vector<float> expected(bool adds) const {
+    const float own = adds ? 1.0f : 0.0f;
+    return {copied ? 1.0f : -1.0f, copied ? 2.0f : -1.0f, 10 + own, 20 + 2 * own};
+  }
+
+  bool copied;
+  OneSlot peer{8};
+  std::vector<float> input{1, 2}, output{-1, -1, -1, -1};
+  Endpoint* endpoints[2] = {nullptr, &peer};
+  Engine engine{2, endpoints, size_t{1} << 20};
+  Plan plan;
+  Work work;
+  Operation operation;
+};
+
+TEST(EngineSmallCalls, GoOnWhereTheyFoundNoRoom) {
+  for (const bool copies : {false, true}) {
+    for (const bool adds : {false, true}) {
+      SmallCalls rank(copies, adds);
+      rank.peer.has_room = false;
+      EXPECT_EQ(rank.restart(), Status::again);
+      EXPECT_EQ(rank.peer.sent, 0);
+      EXPECT_TRUE(rank.engine.waiting_on(rank.operation).sending);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+      rank.peer.has_room = true;
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      EXPECT_EQ(rank.output, rank.expected(adds));
+      EXPECT_EQ(rank.peer.sent, 1);
+      EXPECT_EQ(rank.peer.slot, rank.input);
+    }
+  }
+}
+
+TEST(EngineSmallCalls, SayWhomTheyAwaitAndWhoFailed) {
+  for (const bool adds : {false, true}) {
+    SmallCalls rank(true, adds);
+    EXPECT_EQ(rank.restart(), Status::again);
+    EXPECT_EQ(rank.peer.sent, 1);
+    const auto expect_awaits = [&] {
+      const WaitingOn waiting = rank.engine.waiting_on(rank.operation);
+      EXPECT_EQ(waiting.peer, 1);
+      EXPECT_EQ(waiting.step, 1u);
+      EXPECT_FALSE(waiting.sending);
+    };
+    expect_awaits();
+    rank.peer.revoked = true;
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::failed);
+    expect_awaits();
+    rank.peer.revoked = false;
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);  // and stays so
+    EXPECT_EQ(rank.output, rank.expected(adds));
+    EXPECT_EQ(rank.peer.sent, 1);
+    EXPECT_EQ(rank.peer.released, 2);
+  }
+}
+
 }  // namespace
 }  // namespace tutti
