@@ -106,8 +106,9 @@ void Engine::make_small_steps_ready(Operation& operation) const noexcept {
   const Work& work = operation.work_;
   Operation::Channel& channel = operation.channel_[0];
   if (channel.flushes || work.custom != nullptr || work.vectors > 1 || work.offers != Offer::none) return;
-  const bool are_ready = work.layout == nullptr ? operation.alone_ && SmallSteps<false>(work, channel).make_ready(operation.small_steps_)
-                                                : operation.alone_v_form_ && SmallSteps<true>(work, channel).make_ready(operation.small_steps_);
+  bool are_ready = false;
+  if (operation.alone_) are_ready = SmallSteps<false>(work, channel).make_ready(operation.small_steps_);
+  else if (operation.alone_v_form_) are_ready = SmallSteps<true>(work, channel).make_ready(operation.small_steps_);
   if (!are_ready || work.plan->steps.empty()) return;
   operation.n_small_steps_ = uint32_t(work.plan->steps.size());
   operation.n_first_sends_ = work.plan->first_receiving_step();

@@ -141,6 +141,7 @@ class Operation {
     uint8_t lane;               // on a device only: which of its lanes
     bool done;
   };
+
   // A step of a small call's plan: it sends something, and may copy it; or stores one message; or adds messages and something
   // of its own. A cache line each.
   struct alignas(64) SmallStep {
@@ -158,6 +159,7 @@ class Operation {
     uint32_t count, bytes;      // of each message
   };
   static constexpr size_t small_steps_max = 16;
+
   Work work_;
   alignas(64) uint32_t n_small_steps_ = 0;  // of a small call, as SmallSteps says; 0: it is none
   uint32_t n_first_sends_ = 0;              // of them, before the first that awaits a message
