@@ -407,8 +407,8 @@ Status CallSet::linger() noexcept {
     if (left != nullptr) return Status::again;
     left = &item;
   }
+  if (left == nullptr || !left->begun) return Status::again;
   Item& item = *left;
-  if (!item.begun) return Status::again;
   const Status status = item.call.communicator->linger_at(item.operation);
   item.done = status == Status::done;
   if (item.done) item.call.request.entry.reset();

@@ -96,7 +96,7 @@ TEST_F(EngineTest, DividesAndAddsWhatItOnlySends) {
   }
 }
 
-// Plans of one step, of several, of several tiles; and the exchange, which has a way of its own.
+// Exchanges of nothing, of one tile and of several.
 TEST_F(EngineTest, RunsAnOperationAgainOnOtherBuffers) {
   const auto rank_of_exchange = [](uint32_t other, uint16_t place) {
     Fold adds = fold(in(0), out(0), 1, 0);
