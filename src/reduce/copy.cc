@@ -91,28 +91,36 @@ constexpr size_t string_bytes_max = 512 * 1024;
 // An input and an output that a first-level cache holds, as a rule.
 constexpr size_t near_bytes_max = 16 * 1024;
 
-CopyWay find_own_way() noexcept {
+struct CopyWays {
+  CopyWay usual, from_memory;
+};
+
+CopyWays find_own_ways() noexcept {
+  constexpr CopyWays library{CopyWay::library, CopyWay::library};
 #if defined(__x86_64__) && !defined(TUTTI_FEW_TARGETS)  // sanitizers look into the library's
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return CopyWay::library;
+  if (__get_cpuid(0, &a, &b, &c, &d) == 0) return library;
   char maker[12];
   std::memcpy(maker, &b, 4);
   std::memcpy(maker + 4, &d, 4);
   std::memcpy(maker + 8, &c, 4);
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return CopyWay::library;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0) return library;
   const unsigned base = a >> 8 & 0xf, family = base == 0xf ? base + (a >> 20 & 0xff) : base;
   const bool has_features = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0;
   constexpr unsigned erms = 1u << 9;
-  return copy_way({maker, sizeof maker}, family, has_features && (b & erms) != 0);
+  const bool fast_strings = has_features && (b & erms) != 0;
+  const CopyWay usual = copy_way({maker, sizeof maker}, family, fast_strings);
+  return {usual, copy_way_from_memory(usual, fast_strings)};
 #else
-  return CopyWay::library;
+  return library;
 #endif
 }
 
-CopyWay own_way() noexcept {
-  static const CopyWay way = find_own_way();
-  return way;
+const CopyWays& own_ways() noexcept {
+  static const CopyWays ways = find_own_ways();
+  return ways;
 }
+CopyWay own_way() noexcept { return own_ways().usual; }
 
 void copy_string(void* output, const void* input, size_t bytes) noexcept {
 #if defined(__x86_64__)
@@ -136,6 +144,10 @@ CopyWay copy_way(std::string_view maker, unsigned family, bool fast_strings) noe
   if (maker != "AuthenticAMD" || family < zen) return CopyWay::library;
   if (family < zen_5) return CopyWay::vectors;
   return fast_strings ? CopyWay::string : CopyWay::library;
+}
+
+CopyWay copy_way_from_memory(CopyWay way, bool fast_strings) noexcept {
+  return way == CopyWay::vectors && fast_strings ? CopyWay::string : way;
 }
 
 void copy_by(CopyWay way, void* output, const void* input, size_t bytes) noexcept {
@@ -162,6 +174,13 @@ void copy_without_strings(void* output, const void* input, size_t bytes) noexcep
   copy_by(own == CopyWay::string ? CopyWay::vectors : own, output, input, bytes);
 }
 
+// Not where the output lies a little behind the input in its page. (Measured, Zen 4: 45 GB/s, but 2.5 where it is 1 to 15 bytes.)
+bool suits_strings(const void* output, const void* input) noexcept {
+  constexpr size_t page_bytes = 4096, line_bytes = HWY_NAMESPACE::cache_line_bytes;
+  const auto at = reinterpret_cast<uintptr_t>(output), from = reinterpret_cast<uintptr_t>(input);
+  return at % line_bytes == 0 && (at - from - 1) % page_bytes >= line_bytes - 1;
+}
+
 }  // namespace
 
 void copy_large_own(void* output, const void* input, size_t bytes) noexcept {
@@ -171,6 +190,10 @@ void copy_large_own(void* output, const void* input, size_t bytes) noexcept {
 
 void copy_large_passing(void* output, const void* input, size_t bytes) noexcept {
   copy_without_strings(output, input, bytes);
+}
+
+void copy_large_from_memory(void* output, const void* input, size_t bytes) noexcept {
+  copy_by(suits_strings(output, input) ? own_ways().from_memory : own_way(), output, input, bytes);
 }
 
 void copy_bytes(void* output, const void* input, size_t bytes, Store store) noexcept {

@@ -73,7 +73,7 @@ TEST(Copy, WhateverItIsForItCopiesExactlyTheBytes) {
     return bytes;
   }();
   on_every_target([&] {
-    for (const auto copy : {copy_memory, copy_own, copy_passing, copy_large_passing})
+    for (const auto copy : {copy_memory, copy_own, copy_passing, copy_large_passing, copy_from_memory})
       for (const size_t bytes : {0, 1, 2047, 2048, 2049, 4095, 4096, 4097, 16383, 16384, 16385, 32767, 32768, 65537})
         for (const size_t shift : {0, 1, 63}) {
           GuardedBytes output(bytes, shift);
@@ -107,6 +107,9 @@ TEST(Copy, TheWayFollowsTheProcessor) {
   EXPECT_EQ(copy_way(amd, 0x15, true), CopyWay::library);
   EXPECT_EQ(copy_way(intel, 6, true), CopyWay::library);
   EXPECT_EQ(copy_way("", 0, false), CopyWay::library);
+  EXPECT_EQ(copy_way_from_memory(CopyWay::vectors, true), CopyWay::string);
+  EXPECT_EQ(copy_way_from_memory(CopyWay::vectors, false), CopyWay::vectors);
+  for (const CopyWay way : {CopyWay::library, CopyWay::string}) EXPECT_EQ(copy_way_from_memory(way, true), way);
 }
 
 TEST(Copy, OntoItselfDoesNothing) {

@@ -1,12 +1,15 @@
 // How large messages are written: from the times that writes take, and never for good.
 #include "transport/shm/shm_writes.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace tutti {
 namespace {
 
-constexpr size_t bytes = 64 * 1024;
+constexpr size_t bytes = 64 * 1024, cache = 1 << 20;
 constexpr TimeNs kib = bytes / 1024;
 
 // `usual` and `past` ns a KiB. How many of `n` writes went past the caches.
@@ -22,7 +25,7 @@ int write(ShmWrites& writes, int n, TimeNs usual, TimeNs past) {
 }
 
 TEST(ShmWrites, NearNeighboursAreWrittenToAsUsual) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   EXPECT_EQ(write(writes, 10'000, 30, 100), 0);
   EXPECT_EQ(write(writes, 10'000, 150, 35), 0) << "even where it would be slower";
   EXPECT_EQ(writes.store(1 << 20), Store::cached);
@@ -30,7 +33,7 @@ TEST(ShmWrites, NearNeighboursAreWrittenToAsUsual) {
 }
 
 TEST(ShmWrites, FarOnesPastTheCachesUntilTheyAreNear) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   for (int turn = 0; turn < 3; ++turn) {
     EXPECT_GT(write(writes, 1000, turn == 0 ? 240 : 500, 60), 950) << "all but the first, and a try now and then";
     EXPECT_EQ(writes.store(1 << 20), Store::streaming);
@@ -43,7 +46,7 @@ TEST(ShmWrites, FarOnesPastTheCachesUntilTheyAreNear) {
 }
 
 TEST(ShmWrites, BehindSmallMessagesThatLieInTheCachesAGapIsLeft) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   EXPECT_EQ(writes.gap(64), ShmWrites::gap_bytes);
   EXPECT_EQ(writes.gap(ShmWrites::gap_message_bytes_max), ShmWrites::gap_bytes);
   EXPECT_EQ(writes.gap(ShmWrites::gap_message_bytes_max + 1), 0u);
@@ -53,7 +56,7 @@ TEST(ShmWrites, BehindSmallMessagesThatLieInTheCachesAGapIsLeft) {
 
 // A sender that stores most messages by itself, until it is told otherwise.
 TEST(ShmWrites, FarOnesAreKnownAlsoWhereMostIsStoredElsewhere) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   int elsewhere = 0;
   for (int i = 0; i < 100; ++i) {
     if (writes.learns_from_next()) write(writes, 1, 500, 60);
@@ -61,7 +64,7 @@ TEST(ShmWrites, FarOnesAreKnownAlsoWhereMostIsStoredElsewhere) {
   }
   EXPECT_EQ(writes.store(1 << 20), Store::streaming);
   EXPECT_LT(elsewhere, 20);
-  ShmWrites near(0);
+  ShmWrites near(0, cache);
   elsewhere = 0;
   for (int i = 0; i < 1000; ++i) {
     if (near.learns_from_next()) EXPECT_EQ(write(near, 1, 40, 60), 0);
@@ -71,7 +74,7 @@ TEST(ShmWrites, FarOnesAreKnownAlsoWhereMostIsStoredElsewhere) {
 }
 
 TEST(ShmWrites, AMomentThatAnotherHadTheCoreChangesNothing) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   for (int turn = 0; turn < 100; ++turn) {
     EXPECT_EQ(write(writes, 3, 50'000, 35), 0);
     EXPECT_EQ(write(writes, 20, 40, 35), 0);
@@ -79,19 +82,36 @@ TEST(ShmWrites, AMomentThatAnotherHadTheCoreChangesNothing) {
 }
 
 TEST(ShmWrites, WhereMemoryItselfIsSlowTheyStayAsUsual) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   EXPECT_LT(write(writes, 10'000, 400, 300), 1000) << "short tries";
   EXPECT_EQ(writes.store(1 << 20), Store::cached);
 }
 
 TEST(ShmWrites, FreshPlacesAreNotJudged) {
-  ShmWrites writes(4 << 20);
+  ShmWrites writes(4 << 20, cache);
   EXPECT_EQ(write(writes, (4 << 20) / bytes, 1000, 60), 0);
   EXPECT_EQ(write(writes, 1000, 40, 60), 0);
 }
 
+TEST(ShmWrites, WhatIsWrittenIsTheMessageWhereverItComesFrom) {
+  const size_t message = 100 * 1024, all = 2 * cache;
+  std::vector<std::byte> input(all), place(message + 64);
+  for (size_t i = 0; i < all; ++i) input[i] = std::byte(i * 31 >> 3);
+  ShmWrites writes(0, cache);
+  for (const size_t shift : {0, 1, 64})
+    for (size_t at = 0; at < all; at += message) {
+      const size_t n = std::min(message, all - at);
+      const auto is_there = [&] { return std::equal(input.begin() + long(at), input.begin() + long(at + n), place.begin() + long(shift)); };
+      writes.write(place.data() + shift, input.data() + at, n);
+      EXPECT_TRUE(is_there()) << at;
+      std::fill(place.begin(), place.end(), std::byte{0});
+      writes.write_as_usual(place.data() + shift, input.data() + at, n);
+      EXPECT_TRUE(is_there()) << at;
+    }
+}
+
 TEST(ShmWrites, FewWritesAreTimed) {
-  ShmWrites writes(0);
+  ShmWrites writes(0, cache);
   int timed = 0;
   for (int i = 0; i < 8000; ++i) {
     const ShmWrites::Way way = writes.next();

@@ -237,8 +237,8 @@ class ShmTransport final : public Transport {
     outboxes_.reserve(layout.channels);
     for (size_t channel = 0; channel < layout.channels; ++channel) {
       std::byte* const memory = inbox_.at(layout.outboxes_at(members) + channel * layout.outbox_bytes);
-      outboxes_.emplace_back(std::span(memory, layout.outbox_bytes), layout.outbox_laps, layout.slot_bytes, size_t(size_),
-                             members);
+      outboxes_.emplace_back(std::span(memory, layout.outbox_bytes), layout.outbox_laps, layout.slot_bytes, own_cache_bytes_,
+                             size_t(size_), members);
     }
   }
   std::byte* inbox(size_t at) const { return inbox_.at(at); }

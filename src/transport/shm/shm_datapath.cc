@@ -83,7 +83,7 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       bulk_bytes_(link.bulk_bytes),
       bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
       trade_(link.out_bulk + link.bulk_bytes, link.in_bulk + link.bulk_bytes, link.message_bytes_max, link.traded_places),
-      writes_(link.bulk_bytes),
+      writes_(link.bulk_bytes, link.own_cache_bytes),
       reads_(link.own_cache_bytes),
       peer_outbox_(link.peer_outbox),
       outbox_(link.outbox),
@@ -116,7 +116,7 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
   else if (goes_in_parts(bytes, signature)) send_in_parts(place, data, bytes, signature);
-  else if (reserved_is_traded()) copy_memory(place, data, bytes);
+  else if (reserved_is_traded()) writes_.write_as_usual(place, data, bytes);
   else writes_.write(place, data, bytes);
   commit(bytes, signature);
   bytes_done = bytes;
@@ -141,7 +141,7 @@ bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
                                                   uint64_t signature) noexcept {
   size_t part_bytes = part_of_message(bytes, parted_in_a_row_), at = 0;
   for (parted_lines_ = 1; bytes - at > part_bytes; ++parted_lines_) {
-    copy_memory(place + at, data + at, part_bytes);
+    writes_.write_as_usual(place + at, data + at, part_bytes);
     at += part_bytes;
     const ShmPart part{reserved_, bytes, at};
     ShmLine& line = out_line();
@@ -149,7 +149,7 @@ bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
     publish(line, shm_part, signature);
     if (at >= first_parts_bytes) part_bytes = later_part_bytes_max;
   }
-  copy_memory(place + at, data + at, bytes - at);
+  writes_.write_as_usual(place + at, data + at, bytes - at);
   parted_ = sent_ + 1;
   parted_signature_ = signature;
 }

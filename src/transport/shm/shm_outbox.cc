@@ -11,13 +11,14 @@ constexpr size_t lap_messages = 2;
 
 }  // namespace
 
-ShmOutbox::ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t ranks, size_t members)
+ShmOutbox::ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t own_cache_bytes,
+                     size_t ranks, size_t members)
     : memory_(memory),
       message_bytes_max_(message_bytes_max),
       members_(members),
       large_lap_bytes_(laps.large_bytes),
       ring_(memory.size(), laps.bytes, messages_max, lap_messages),
-      writes_(memory.size()),
+      writes_(memory.size(), own_cache_bytes),
       endpoints_(ranks),
       messages_(messages_max),
       receivers_(messages_max * members) {}

@@ -28,7 +28,8 @@ class ShmOutbox final : public Outbox {
   static constexpr size_t large_bytes_min = 32 * 1024;
 
   // Of `ranks` ranks, of which `members` are of this host. `memory` outlives it.
-  ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t ranks, size_t members);
+  ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t own_cache_bytes, size_t ranks,
+            size_t members);
 
   // The endpoint outlives what is sent.
   void add(int peer, ShmEndpoint& endpoint) { endpoints_[size_t(peer)] = &endpoint; }

@@ -1,4 +1,5 @@
-// How a sender writes large messages into their places: as usual, or past the caches. Learned from how long it takes.
+// How a sender writes large messages into their places: as usual, or past the caches. Learned from how long it takes. And, as
+// usual, from its caches or from memory: as the inputs before it tell.
 //
 // Between cores that share a cache the usual way is faster by far. Between cores that share none it depends on the
 // machine: on Zen 4 lines that lie in the other core's caches are overwritten at 2 GB/s, and memory takes 7 GB/s. Which
@@ -12,6 +13,7 @@
 
 #include "base/clock.h"
 #include "reduce/copy.h"
+#include "transport/shm/shm_run.h"
 
 namespace tutti {
 
@@ -21,7 +23,7 @@ class ShmWrites {
   static constexpr size_t bytes_min = 2 * 1024;
 
   // The first `fresh_bytes` bytes are not judged: their places are made on being touched.
-  explicit ShmWrites(size_t fresh_bytes) : fresh_bytes_(fresh_bytes) {}
+  ShmWrites(size_t fresh_bytes, size_t own_cache_bytes) : fresh_bytes_(fresh_bytes), input_(own_cache_bytes) {}
 
   // For who stores a message there by itself.
   Store store(size_t bytes) const noexcept { return past_caches_ && bytes >= bytes_min ? Store::streaming : Store::cached; }
@@ -56,8 +58,15 @@ class ShmWrites {
     if (bytes < bytes_min) return copy_memory(place, data, bytes);
     const Way way = next();
     const TimeNs start = way.timed ? now_ns() : 0;
-    copy_bytes(place, data, bytes, way.store);
+    if (way.store == Store::cached) write_as_usual(place, data, bytes);
+    else copy_bytes(place, data, bytes, Store::streaming);
     if (way.timed) took(way.store, bytes, now_ns() - start);
+  }
+
+  // Writes a message or a part of one, and learns nothing.
+  void write_as_usual(std::byte* place, const std::byte* data, size_t bytes) noexcept {
+    if (bytes >= from_memory_bytes_min && input_.exceeds_caches(data, bytes)) copy_from_memory(place, data, bytes);
+    else copy_memory(place, data, bytes);
   }
 
   void took(Store store, size_t bytes, TimeNs ns) noexcept {
@@ -70,6 +79,7 @@ class ShmWrites {
   static constexpr size_t gap_bytes = 512, gap_message_bytes_max = 16 * 1024 - 1;
 
  private:
+  static constexpr size_t from_memory_bytes_min = 8 * 1024;  // what is less does not stand in a row
   static constexpr uint64_t far_kib_ns = 180;  // a KiB takes 25 to 150 ns where the cores are near, 240 to 500 where far
   static constexpr uint64_t gain_min = 3;      // what the other way must be better by, or memory itself is what is slow
   static constexpr uint32_t looks_every = 8, tries_every = 128;
@@ -104,6 +114,7 @@ class ShmWrites {
   uint64_t usual_kib_ns_ = 0;
   uint32_t writes_ = 0, stored_elsewhere_ = 0, streak_ = 0, regrets_ = 0, rest_ = 0;
   bool past_caches_ = false, due_ = false;
+  ShmRun input_;
 };
 
 }  // namespace tutti

@@ -1,0 +1,31 @@
+// Whether a rank's own caches hold what it reads or writes for one call: told from buffers that follow each other in memory, as
+// the tiles of a call's input or output do.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tutti {
+
+class ShmRun {
+ public:
+  explicit ShmRun(size_t own_cache_bytes) : own_cache_bytes_(own_cache_bytes) {}
+
+  // Of the next buffer: whether it belongs to more than the caches hold, as this or the last run tells.
+  bool exceeds_caches(const std::byte* data, size_t bytes) noexcept {
+    if (data != end_) {
+      before_ = together_;
+      together_ = 0;
+    }
+    end_ = data + bytes;
+    together_ += bytes;
+    return std::max(together_, before_) > own_cache_bytes_;
+  }
+
+ private:
+  const size_t own_cache_bytes_;
+  const std::byte* end_ = nullptr;    // of the last buffer
+  size_t together_ = 0, before_ = 0;  // bytes of the buffers up to there without a gap, and of those before them
+};
+
+}  // namespace tutti
