@@ -145,7 +145,7 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
                         shm_outbox_bit, shm_part);
   layout += fmt::format(", put {:x} {}, offer {}", shm_put, sizeof(ShmPut), sizeof(ShmOffer));
   layout += fmt::format(", bulk from {} in a page", shm_bulk_page_offset);
-  EXPECT_EQ(layout, "protocol 19: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
+  EXPECT_EQ(layout, "protocol 20: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
                     "bits 80000000 40000000 3fffffff, put 3ffffffe 32, offer 32, bulk from 2048 in a page");
 }
 
@@ -336,6 +336,18 @@ TEST(Shm, LapsGoRoundTwiceTheCacheThatACoreHasToItself) {
   EXPECT_EQ(shm_lap_bytes(2, false, options), 1u << 20) << "half of the last cache is left";
   options.own_cache_bytes = options.last_cache_bytes = 0;
   for (const size_t members : {1, 2, 3}) EXPECT_EQ(shm_lap_bytes(members, false, options), (512u << 10) / members);
+}
+
+TEST(Shm, LongInputsGoRoundTwiceTheCacheThroughOneFifo) {
+  ShmOptions options;
+  options.own_cache_bytes = 1 << 20;
+  options.last_cache_bytes = 32 << 20;
+  for (const bool crowded : {false, true})
+    for (const size_t members : {2, 4, 8}) EXPECT_EQ(shm_long_lap_bytes(members, crowded, options), 2u << 20);
+  for (const size_t members : {1, 9, 64})
+    EXPECT_EQ(shm_long_lap_bytes(members, true, options), shm_lap_bytes(members, true, options));
+  options.last_cache_bytes = 8 << 20;
+  EXPECT_EQ(shm_long_lap_bytes(4, true, options), 1u << 20) << "half of the last cache is left";
 }
 
 TEST(Shm, WhatAllSendToAllLeavesMostOfTheLastCache) {

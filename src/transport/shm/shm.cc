@@ -45,6 +45,9 @@ constexpr size_t crowded_lap_bytes = 512 * 1024;
 // what is larger soon fills the caches.
 constexpr ShmOutbox::Laps crowded_outbox_laps{256 * 1024, 128 * 1024};
 
+// Among more members long laps would take more memory than they are worth.
+constexpr size_t long_laps_members_max = 8;
+
 // Laps may take more slots than the options say: no more than so many.
 constexpr size_t slots_of_laps_max = 16;
 
@@ -76,7 +79,7 @@ static_assert(sizeof(Hello) == 256);
 // FIFOs of all channels and, from the middle of a page, their bulk areas, each with its places that change hands; last the
 // owner's outboxes, one for each channel.
 struct InboxLayout {
-  size_t members, channels, lines, slots, slot_bytes, lap_bytes, outbox_bytes, spread_bytes;
+  size_t members, channels, lines, slots, usual_slots, slot_bytes, lap_bytes, long_lap_bytes, outbox_bytes, spread_bytes;
   ShmOutbox::Laps outbox_laps;
   uint32_t traded_places;
 
@@ -208,6 +211,8 @@ class ShmTransport final : public Transport {
     link.message_bytes_max = layout.slot_bytes;
     link.bulk_bytes = layout.bulk_bytes();
     link.bulk_lap_bytes = layout.lap_bytes;
+    link.long_lap_bytes = layout.long_lap_bytes;
+    link.usual_bulk_bytes = layout.usual_slots * layout.slot_bytes;
     link.lap_messages_min = layout.members > 2 ? lap_messages_of_many : lap_messages_of_pair;
     link.traded_places = layout.traded_places;
     link.own_cache_bytes = own_cache_bytes_;
@@ -388,8 +393,13 @@ class Builder {
     const bool crowded = n_cores < group_.size();
     if (crowded && group_.size() <= crowded_members_max) layout_.lines = crowded_lines;
     layout_.lap_bytes = shm_lap_bytes(group_.size(), crowded, caches);
-    const size_t needed = (layout_.lap_bytes + layout_.slot_bytes - 1) / layout_.slot_bytes;
-    layout_.slots = std::max(layout_.slots, std::min(needed, slots_of_laps_max));
+    layout_.long_lap_bytes = shm_long_lap_bytes(group_.size(), crowded, caches);
+    const auto slots_for = [&](size_t lap_bytes) {
+      const size_t needed = (lap_bytes + layout_.slot_bytes - 1) / layout_.slot_bytes;
+      return std::max(layout_.slots, std::min(needed, slots_of_laps_max));
+    };
+    layout_.usual_slots = slots_for(layout_.lap_bytes);
+    layout_.slots = slots_for(layout_.long_lap_bytes);
     if (group_.size() == size_t(bootstrap_.size())) layout_.spread_bytes = shm_spread_bytes_max(group_.size(), caches);
     if (group_.size() < outbox_members_min) return;
     const size_t lap = layout_.lap_bytes * (group_.size() - 1);
@@ -495,6 +505,12 @@ size_t shm_lap_bytes(size_t members, bool crowded, const ShmOptions& options) no
   const size_t least = crowded_lap_bytes / std::max<size_t>(members, 1);
   if (crowded || members < 2) return least;
   return std::max(least, std::min(2 * options.own_cache_bytes, options.last_cache_bytes / 2 / members) / (members - 1));
+}
+
+size_t shm_long_lap_bytes(size_t members, bool crowded, const ShmOptions& options) noexcept {
+  const size_t lap = shm_lap_bytes(members, crowded, options);
+  if (members < 2 || members > long_laps_members_max) return lap;
+  return std::max(lap, std::min(2 * options.own_cache_bytes, options.last_cache_bytes / 2 / members));
 }
 
 ShmOptions shm_options_from_environment() {

@@ -28,16 +28,17 @@ class ShmBulk {
   // Also where all messages have been read, the next lies behind the last one while the lap lasts, which then is of
   // small_lap_bytes at least: what a receiver read lately is slow to overwrite. It is not of all lap_bytes, since each page
   // of the ring that is used for the first time costs a page fault, which is long beside a small message.
-  size_t place(size_t bytes, size_t gap = 0, size_t lap_bytes_max = npos) const noexcept {
-    const size_t size = rounded(bytes), lap_bytes = std::min(lap_bytes_, lap_bytes_max);
+  // A call can also leave what is beyond room_bytes_max to other messages.
+  size_t place(size_t bytes, size_t gap = 0, size_t lap_bytes_max = npos, size_t room_bytes_max = npos) const noexcept {
+    const size_t size = rounded(bytes), lap_bytes = std::min(lap_bytes_, lap_bytes_max), room = std::min(bytes_, room_bytes_max);
     const size_t of_as_many = under_way_.size() * (size + gap);
-    if (empty()) return end_ + size <= std::min({lap_bytes, std::max(of_as_many, small_lap_bytes), bytes_}) ? end_ : 0;
+    if (empty()) return end_ + size <= std::min({lap_bytes, std::max(of_as_many, small_lap_bytes), room}) ? end_ : 0;
     if (last_ - first_ == under_way_.size()) return npos;
-    const size_t lap = lap_bytes >= bytes_ ? bytes_ : std::max(std::min(lap_bytes, of_as_many), lap_messages_min_ * size);
+    const size_t lap = lap_bytes >= room ? room : std::max(std::min(lap_bytes, of_as_many), lap_messages_min_ * size);
     const Message &first = at(first_), &last = at(last_ - 1);
-    if (last.begin < first.begin) return last.end + size <= first.begin ? last.end : npos;
+    if (last.begin < first.begin) return last.end + size <= std::min(first.begin, room) ? last.end : npos;
     const bool room_at_start = size <= first.begin;
-    if (last.end + size <= (room_at_start ? std::min(lap, bytes_) : bytes_)) return last.end;
+    if (last.end + size <= (room_at_start ? std::min(lap, room) : room)) return last.end;
     return room_at_start ? 0 : npos;
   }
   // The message `number` lies there, and what follows begins no sooner than `gap` bytes behind it, unless it is large

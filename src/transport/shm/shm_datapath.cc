@@ -81,7 +81,9 @@ ShmEndpoint::ShmEndpoint(const ShmLink& link)
       in_bulk_(link.in_bulk),
       message_bytes_max_(link.message_bytes_max),
       bulk_bytes_(link.bulk_bytes),
-      bulk_(link.bulk_bytes, link.bulk_lap_bytes, link.lines, link.lap_messages_min),
+      lap_bytes_(link.bulk_lap_bytes),
+      usual_bulk_bytes_(link.usual_bulk_bytes),
+      bulk_(link.bulk_bytes, std::max(link.bulk_lap_bytes, link.long_lap_bytes), link.lines, link.lap_messages_min),
       trade_(link.out_bulk + link.bulk_bytes, link.in_bulk + link.bulk_bytes, link.message_bytes_max, link.traded_places),
       writes_(link.bulk_bytes, link.own_cache_bytes),
       reads_(link.own_cache_bytes),
@@ -168,6 +170,11 @@ std::byte* ShmEndpoint::reserve_viewed(size_t bytes) noexcept {
   return trade_.at(traded_);
 }
 
+inline size_t ShmEndpoint::next_place(size_t bytes) const noexcept {
+  const size_t gap = writes_.gap(bytes);
+  return writes_.streams_long() ? bulk_.place(bytes, gap) : bulk_.place(bytes, gap, lap_bytes_, usual_bulk_bytes_);
+}
+
 // A place that was reserved stays the same until the message is sent.
 std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
   if (reserved_ == ShmBulk::npos)
@@ -175,7 +182,7 @@ std::byte* ShmEndpoint::bulk_place(size_t bytes) noexcept {
   if (reserved_is_traded()) return trade_.at(uint32_t(reserved_ - bulk_bytes_));
   while (reserved_ == ShmBulk::npos) {
     bulk_.give_back(consumed(), sent_);
-    reserved_ = bulk_.place(bytes, writes_.gap(bytes));
+    reserved_ = next_place(bytes);
     if (reserved_ == ShmBulk::npos && !look_whether_consumed(bulk_.oldest())) return nullptr;
   }
   return out_bulk_ + reserved_;
@@ -195,7 +202,7 @@ void ShmEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
 }
 
 void ShmEndpoint::fetch_next_place(size_t bytes) noexcept {
-  const size_t at = bulk_.place(bytes, writes_.gap(bytes));
+  const size_t at = next_place(bytes);
   if (at == ShmBulk::npos) return;
   for (size_t i = 0; i < bytes; i += cache_line_bytes) fetch_to_write(out_bulk_ + at + i);
 }

@@ -127,7 +127,9 @@ struct ShmLink {
   size_t message_bytes_max = 4096;
   size_t bulk_bytes = 3 * 4096;     // three of the largest messages at least, so that two can be under way
   size_t bulk_lap_bytes = 4096;     // of which so many are used while that will do,
-  size_t lap_messages_min = 4;      // yet room for so many messages
+  size_t lap_messages_min = 4;      // yet room for so many messages,
+  size_t long_lap_bytes = 0;        // and of so many, if that is more, by long inputs, for which alone is
+  size_t usual_bulk_bytes = ~size_t{0};  // what lies beyond
   size_t own_cache_bytes = 1 << 20;  // of the largest cache that a core has to itself
   uint32_t traded_places = 0;       // of message_bytes_max each, behind the bulk area of either direction
   bool locked = false;              // true: without membarrier, so every publication ends with a locked instruction
@@ -211,6 +213,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool goes_in_parts(size_t bytes, uint64_t signature) noexcept;
   void send_in_parts(std::byte* place, const std::byte* data, size_t bytes, uint64_t signature) noexcept;
   void fetch_next_place(size_t bytes) noexcept;
+  size_t next_place(size_t bytes) const noexcept;
   // The last message that the peer has consumed, as far as is known here.
   uint32_t consumed() const noexcept { return sent_limit_ - mask_ - 1; }
   bool may_lend(const LentRegion& region, size_t bytes) noexcept;
@@ -279,7 +282,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   ShmFifo* out_;
   std::byte* out_bulk_;
   std::byte* in_bulk_;
-  size_t message_bytes_max_, bulk_bytes_;
+  size_t message_bytes_max_, bulk_bytes_, lap_bytes_, usual_bulk_bytes_;
   ShmBulk bulk_;
   ShmTrade trade_;
   ShmWrites writes_;

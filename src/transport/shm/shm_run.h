@@ -19,8 +19,10 @@ class ShmRun {
     }
     end_ = data + bytes;
     together_ += bytes;
-    return std::max(together_, before_) > own_cache_bytes_;
+    return bytes_together() > own_cache_bytes_;
   }
+  // Of this run so far or the last one, whichever is longer.
+  size_t bytes_together() const noexcept { return std::max(together_, before_); }
 
  private:
   const size_t own_cache_bytes_;

@@ -63,6 +63,9 @@ class ShmWrites {
     if (way.timed) took(way.store, bytes, now_ns() - start);
   }
 
+  // Whether what is written belongs to a long input, for which other FIFOs are not used meanwhile, as a rule.
+  bool streams_long() const noexcept { return input_.bytes_together() > long_bytes; }
+
   // Writes a message or a part of one, and learns nothing.
   void write_as_usual(std::byte* place, const std::byte* data, size_t bytes) noexcept {
     if (bytes >= from_memory_bytes_min && input_.exceeds_caches(data, bytes)) copy_from_memory(place, data, bytes);
@@ -76,6 +79,7 @@ class ShmWrites {
     if (regrets_ == regrets_max) give_up();
   }
 
+  static constexpr size_t long_bytes = 8 << 20;
   static constexpr size_t gap_bytes = 512, gap_message_bytes_max = 16 * 1024 - 1;
 
  private:
