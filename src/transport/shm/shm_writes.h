@@ -63,7 +63,7 @@ class ShmWrites {
     if (way.timed) took(way.store, bytes, now_ns() - start);
   }
 
-  // Whether what is written belongs to a long input, for which other FIFOs are not used meanwhile, as a rule.
+  // Whether what is written belongs to a long input, as this or the last one tells.
   bool streams_long() const noexcept { return input_.bytes_together() > long_bytes; }
 
   // Writes a message or a part of one, and learns nothing.
