@@ -59,7 +59,7 @@ class ShmWrites {
     const Way way = next();
     const TimeNs start = way.timed ? now_ns() : 0;
     if (way.store == Store::cached) write_as_usual(place, data, bytes);
-    else copy_bytes(place, data, bytes, Store::streaming);
+    else write_past_caches(place, data, bytes);
     if (way.timed) took(way.store, bytes, now_ns() - start);
   }
 
@@ -68,7 +68,7 @@ class ShmWrites {
 
   // Writes a message or a part of one, and learns nothing.
   void write_as_usual(std::byte* place, const std::byte* data, size_t bytes) noexcept {
-    if (bytes >= from_memory_bytes_min && input_.exceeds_caches(data, bytes)) copy_from_memory(place, data, bytes);
+    if (comes_from_memory(data, bytes)) copy_from_memory(place, data, bytes);
     else copy_memory(place, data, bytes);
   }
 
@@ -89,6 +89,15 @@ class ShmWrites {
   static constexpr uint32_t looks_every = 8, tries_every = 128;
   static constexpr uint32_t far_streak = 4, near_streak = 2;  // a look may have met a moment when another had the core
   static constexpr uint32_t regrets_max = 2, rest_looks = 500;  // of the other way; until it is thought of again
+
+  // To be asked once of each message, however it is written: so the inputs are known.
+  bool comes_from_memory(const std::byte* data, size_t bytes) noexcept {
+    return bytes >= from_memory_bytes_min && input_.exceeds_caches(data, bytes);
+  }
+  void write_past_caches(std::byte* place, const std::byte* data, size_t bytes) noexcept {
+    comes_from_memory(data, bytes);
+    copy_bytes(place, data, bytes, Store::streaming);
+  }
 
   void took_usual(size_t bytes, uint64_t kib_ns) noexcept {
     if (fresh_bytes_ > 0) {
