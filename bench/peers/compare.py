@@ -169,7 +169,7 @@ def limit_us(collective, ranks, size, limits):
 
 def flags_of(mode, run):
     """A barrier may let one rank go first: calls that are apart (cold ones too) begin by the clock, where each rank has a core to wait on."""
-    return ["--by-clock"] if mode in ("apart", "cold") and not run.crowded else MODES[mode]
+    return MODES[mode] + (["--by-clock"] if mode in ("apart", "cold") and not run.crowded else [])
 
 
 def run_once(peer, collective, run, sizes, mode, options):

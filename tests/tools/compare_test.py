@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The bench beside other libraries, with none beside: compare_test.py SOURCE_FOLDER BUILD_FOLDER"""
+import importlib
 import json
 import os
 import pathlib
@@ -12,6 +13,9 @@ import unittest
 
 BUILD = pathlib.Path(sys.argv.pop(2))
 COMPARE = pathlib.Path(sys.argv.pop(1)) / "bench/peers/compare.py"
+sys.path.insert(0, str(COMPARE.parent))
+bench = importlib.import_module("compare")
+peers = importlib.import_module("peers")
 
 
 def command(*arguments):
@@ -75,6 +79,14 @@ class Compare(unittest.TestCase):
                 run.send_signal(signal.SIGINT)
             found = {row["collective"] for row in json.loads(path.read_text())["rows"]}
             self.assertLess(len(found), 6)
+
+    def test_a_mode_is_that_mode_also_where_calls_begin_by_the_clock(self):
+        for ranks in (1, 1000):
+            run = peers.Run(ranks, "shm", None)
+            for mode, flags in bench.MODES.items():
+                got = bench.flags_of(mode, run)
+                self.assertLessEqual(set(flags), set(got), mode)
+                self.assertEqual("--by-clock" in got, ranks == 1 and mode in ("apart", "cold"), mode)
 
     def test_refuses_what_is_no_mode_and_no_peer(self):
         for option, value in (("--modes", "lukewarm"), ("--peers", "nobody")):
