@@ -4,8 +4,8 @@
 Every library runs the same program (bench/perf's measurement over that library's calls). Round after round all of them run
 in turn, so that a change of the machine's mood meets all. Two cores of a virtual machine sit now near each other, now far
 apart: an exchange of two flag lines (X) before and after each run tells, runs in which it changed are dropped, and near is
-never compared with far. Writes a Markdown table of the medians over the rounds, with the ratio to the best peer and, where
-it is known, to what the machine could do just before and after; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
+never compared with far. Writes the medians over the rounds as Markdown: an overview, and a table of all rows with the ratio to
+the best peer and, where it is known, to what the machine could do just before and after; --plots draws them. Modes: hot (buffers as the last call left them), cold (out of
 all caches before each call), registered (memory that the library itself gives), in_place (hot, and a rank's input lies in its
 output, as frameworks call; of libraries that offer it), apart (hot, with a barrier before each call, as calls of a program come
 one by one; where each rank has a core, all begin at a moment agreed upon). --envelope measures Tutti alone at sizes
@@ -23,6 +23,7 @@ import tempfile
 import time
 
 import peers
+import tables
 
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather", "all_to_all", "barrier")
 OTHERS = ("send_recv",  # each rank sends to the next and receives from the one before it
@@ -30,7 +31,6 @@ OTHERS = ("send_recv",  # each rank sends to the next and receives from the one 
           "reduce", "gather", "scatter", "scan", "exscan", "all_gather_v", "reduce_scatter_v", "all_to_all_v", "gather_v", "scatter_v")
 OF_BLOCKS = ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter", "all_gather_v", "reduce_scatter_v", "all_to_all_v",
              "gather_v", "scatter_v")
-ELEMENT_BYTES = 4
 NAMES_OF_PERF = {"all_to_all": "alltoall", "all_to_all_v": "alltoall_v", "send_recv": "sendrecv"}
 IN_PLACE = {"broadcast"}  # the others' calls have one buffer
 MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": [],
@@ -38,11 +38,7 @@ MODES = {"hot": [], "cold": ["--cold"], "registered": ["-R", "1"], "in_place": [
 NEAR_NS = 120  # an exchange of two lines between near cores takes less
 # One process measures a group of sizes; X is looked at between groups.
 GROUP_ENDS = (4 << 10, 1 << 20, 1 << 40)
-LIMIT_FROM = 64 << 20  # bytes: from here on memory is what limits, whatever the caches hold
-SMALL_TO = 64  # bytes: up to here the exchange of lines is
 ENVELOPE_SIZES = ",".join([f"{64 << i}K" for i in range(4)] + [f"{1 << i}M" for i in range(8)])
-ENVELOPE_FACTOR = 2.3  # twice the bytes should not take more than so many times as long
-ENVELOPE_NOISE = 1.05  # medians of one and the same time differ by so much
 
 
 def parse_arguments():
@@ -84,17 +80,6 @@ def say(text):
 
 def bytes_of(text):
     return int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]] if text[-1] in "KMG" else int(text)
-
-
-def size_text(size):
-    for unit, power in (("MiB", 20), ("KiB", 10)):
-        if size >= 1 << power and size % (1 << power) == 0:
-            return f"{size >> power} {unit}"
-    return f"{size} B"
-
-
-def time_text(us):
-    return f"{us:.0f}" if us >= 1000 else f"{us:.3g}"
 
 
 def groups_of(sizes):
@@ -146,27 +131,6 @@ class Machine:
         return {int(size): us for size, us in self.limits("--copies").items()}
 
 
-def limit_us(collective, ranks, size, limits):
-    """What no library can go below on this machine: (µs, what it is), or None where nobody knows."""
-    if not limits:
-        return None
-    if ranks == 2 and (collective == "barrier" or (collective == "all_reduce" and size <= SMALL_TO)):
-        return limits["line_exchange_ns"] / 1e3, "X"
-    # Bytes read and written where each rank reads its input and all others' where they lie, and writes its output once. A
-    # reduction's block is read from all and the sum written to all.
-    # Where more is written than read, or less, memory may take longer for that alone.
-    moved = {"all_reduce": (ranks, ranks), "broadcast": (1, ranks - 1), "reduce_scatter": (ranks, 1),
-             "all_gather": (1, ranks), "all_to_all": (ranks, ranks)}  # read, written
-    if size < LIMIT_FROM or collective not in moved or "copy_2_gbps" not in limits:
-        return None
-    reads, writes = moved[collective]
-    bounds = [((reads + writes) * size / limits["copy_2_gbps"], "memory"),
-              (reads * size / limits["read_2_gbps"], "memory, reading"),
-              (writes * size / limits["write_2_gbps"], "memory, writing")]
-    ns, what = max(bounds)
-    return ns / 1e3, what
-
-
 def flags_of(mode, run):
     """A barrier may let one rank go first: calls that are apart (cold ones too) begin by the clock, where each rank has a core to wait on."""
     return MODES[mode] + (["--by-clock"] if mode in ("apart", "cold") and not run.crowded else [])
@@ -189,7 +153,7 @@ def run_once(peer, collective, run, sizes, mode, options):
             return f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}"
         half = "in_place" if collective in IN_PLACE or mode == "in_place" else "out_of_place"
         rows = [row for row in json.loads(result.read_text())["rows"] if row[half] is not None]
-        wrong = [size_text(row["size_bytes"]) for row in rows if row[half]["wrong"]]
+        wrong = [tables.size_text(row["size_bytes"]) for row in rows if row[half]["wrong"]]
         if wrong:
             return f"wrong results at {', '.join(wrong)}"
         return {row["size_bytes"]: row[half] for row in rows}
@@ -227,7 +191,7 @@ class Results:
 
 def sizes_of(collective, ranks, options):
     """Those asked for, where blocks have an element each; the least that they can have in place of less."""
-    least = ranks * ELEMENT_BYTES if collective in OF_BLOCKS else 0
+    least = ranks * tables.ELEMENT_BYTES if collective in OF_BLOCKS else 0
     return list(dict.fromkeys(size if bytes_of(size) >= least else str(least) for size in options.sizes.split(",")))
 
 
@@ -258,7 +222,7 @@ def measure_group(willing, machine, case, group, options, results):
     for _ in range(options.rounds):
         for peer in list(willing):
             before, line_ns_before = machine.wait_for(options.cores, options.wait)
-            to_be_limited = peer.name == "tutti" and transport == "shm" and bytes_of(group[-1]) >= LIMIT_FROM
+            to_be_limited = peer.name == "tutti" and transport == "shm" and bytes_of(group[-1]) >= tables.LIMIT_FROM
             memory_before = machine.memory() if to_be_limited else {}
             rows = run_once(peer, collective, peers.Run(ranks, transport, None), group, mode, options)
             memory_after = machine.memory() if to_be_limited else {}
@@ -274,71 +238,6 @@ def measure_group(willing, machine, case, group, options, results):
                     results.add((transport, ranks, mode, collective, size), before, peer.name, row)
             else:
                 results.dropped += 1
-
-
-def share_of_limit(collective, ranks, size, singles):
-    """The median over the rounds of what the machine could have done in that round, over Tutti's time."""
-    shares = []
-    for single in singles:
-        if limit := limit_us(collective, ranks, size, single.get("limits")):
-            shares.append((limit[0] / single["time_us"], limit[1]))
-    if not shares:
-        return ""
-    share, what = statistics.median_low(shares)
-    return f"{share:.2f} ({what})"
-
-
-def lines_of(results, chosen):
-    """The table's lines, and for the drawings {(collective, ranks, transport, mode, state): {library: [(size, µs)]}}."""
-    lines = ["| collective | ranks | over | mode | cores | size | " + " | ".join(f"{p.title}" for p in chosen) +
-             " | best peer / Tutti | limit / Tutti | Tutti: least, p99 of single calls |",
-             "|---|---|---|---|---|---|" + "---|" * len(chosen) + "---|---|---|"]
-    curves = {}
-    for key in sorted(results.times, key=lambda k: (k[3], k[0], k[1], k[2], k[4])):
-        transport, ranks, mode, collective, size = key
-        for state in results.states(key):
-            found = results.times[key][state]
-            medians = {peer: statistics.median(row["time_us"] for row in rows) for peer, rows in found.items()}
-            for peer, median in medians.items():
-                curves.setdefault((collective, ranks, transport, mode, state), {}).setdefault(peer, []).append((size, median))
-            others = [value for peer, value in medians.items() if peer != "tutti"]
-            own = medians.get("tutti")
-            cells = [time_text(medians[peer.name]) if peer.name in medians else "" for peer in chosen]
-            cells.append(f"{min(others) / own:.2f}" if others and own else "")
-            singles = found.get("tutti", [])
-            limited = transport == "shm" and mode not in ("in_place", "apart")
-            cells.append(share_of_limit(collective, ranks, size, singles) if limited else "")
-            cells.append(f"{time_text(min(r['min_us'] for r in singles))}, "
-                         f"{time_text(statistics.median(r['p99_us'] for r in singles))}" if singles else "")
-            what = "" if collective == "barrier" else size_text(size)
-            lines.append(f"| {collective} | {ranks} | {transport} | {mode} | {state} | {what} | " + " | ".join(cells) + " |")
-    return lines, curves
-
-
-def envelope_lines(curves, copies):
-    """Where Tutti's time falls though the size doubles, or grows by more than ENVELOPE_FACTOR; and what copying does there."""
-    lines, steps = [], 0
-    for (collective, ranks, transport, mode, state), libraries in sorted(curves.items()):
-        points = sorted(libraries.get("tutti", []))
-        for (size, us), (next_size, next_us) in zip(points, points[1:]):
-            if next_size != 2 * size:
-                continue
-            steps += 1
-            ratio = next_us / us
-            if 1 / ENVELOPE_NOISE <= ratio <= ENVELOPE_FACTOR:
-                continue
-            # A rank touches two to three times the size (its input, its output, where messages lie), a copy two times.
-            by_copying = [copies[2 * n] / copies[n] for n in (size, 2 * size) if 2 * n in copies and n in copies]
-            lines.append(f"- {collective}, {ranks} ranks over {transport}, {mode}, cores {state}: {size_text(size)} takes "
-                         f"{time_text(us)} µs, {size_text(next_size)} {time_text(next_us)} µs: {ratio:.2f} times as long"
-                         + (f" (copying: {max(by_copying):.2f})" if by_copying else ""))
-    text = [f"Envelope: of {steps} doublings, {len(lines)} take less time than before, or more than {ENVELOPE_FACTOR} times "
-            "as long.", "", *lines]
-    if copies:
-        text += ["", "Plain copying by two cores at once, each between two buffers of its own, µs (and times the size before): " +
-                 ", ".join(f"{size_text(size)} {time_text(us)}" + (f" ({us / copies[size // 2]:.2f})" if size // 2 in copies else "")
-                           for size, us in copies.items()) + "."]
-    return text
 
 
 def draw(curves, chosen, options):
@@ -362,15 +261,6 @@ def processor():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def limits_line(state, limits):
-    return (f"Limits, cores {state}: exchange of two flag lines (X) {limits['line_exchange_ns']:.0f} ns; hand-over on one core by "
-            f"sched_yield {limits['yield_ns']:.0f} ns, between cores by futex {limits['futex_ns']:.0f} ns; streaming copy, read "
-            f"and written, {limits['copy_1_gbps']:.1f} GB/s by one core and {limits['copy_2_gbps']:.1f} GB/s by two, reading "
-            f"alone {limits['read_2_gbps']:.1f}, writing alone {limits['write_2_gbps']:.1f}; reading 256 KiB that the other core "
-            f"has just written {limits['dirty_gbps']:.1f} GB/s; TCP over lo: round trip "
-            f"{limits['tcp_round_trip_ns'] / 1e3:.1f} µs, {limits['tcp_gbps']:.2f} GB/s.")
 
 
 def prepare(options):
@@ -436,7 +326,7 @@ def main():
     copies = machine.copies() if options.envelope else {}
     if options.json:
         write_file(options.json, results, limits)
-    lines, curves = lines_of(results, chosen)
+    curves = tables.curves_of(results)
     text = [f"{datetime.date.today()}, {len(machine.cores)} cores of {processor()}; medians of up to {options.rounds} rounds in "
             "turns, in µs; ranks " + ("free to move" if options.no_pin else
                                       "pinned to one core each, in turn where ranks outnumber cores")
@@ -444,8 +334,9 @@ def main():
             f"*best peer / Tutti*, Tutti is faster. {results.dropped} runs in which the cores' distance changed are left out.", ""]
     text += [f"- {peer.title}: {peer.settings}." for peer in chosen if peer.settings]
     text += [f"- not there: {reason}" for reason in absent]
-    text += ["", *(limits_line(state, found) for state, found in limits.items()), "", *lines]
-    text += ["", *envelope_lines(curves, copies)] if options.envelope else []
+    text += ["", *(tables.limits_line(state, found) for state, found in limits.items())]
+    text += ["", *tables.overview_lines(results), "", *tables.lines_of(results, chosen)]
+    text += ["", *tables.envelope_lines(curves, copies)] if options.envelope else []
     text += ["", *(f"- failed: {failure}" for failure in results.failures)] if results.failures else []
     print("\n".join(text))
     if options.output:

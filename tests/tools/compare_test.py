@@ -16,6 +16,7 @@ COMPARE = pathlib.Path(sys.argv.pop(1)) / "bench/peers/compare.py"
 sys.path.insert(0, str(COMPARE.parent))
 bench = importlib.import_module("compare")
 peers = importlib.import_module("peers")
+tables = importlib.import_module("tables")
 
 
 def command(*arguments):
@@ -87,6 +88,24 @@ class Compare(unittest.TestCase):
                 got = bench.flags_of(mode, run)
                 self.assertLessEqual(set(flags), set(got), mode)
                 self.assertEqual("--by-clock" in got, ranks == 1 and mode in ("apart", "cold"), mode)
+
+    def test_the_overview_holds_medians_beside_the_best_peer_where_both_were_measured(self):
+        results = bench.Results()
+        def add(ranks, collective, size, peer, *times):
+            for time_us in times:
+                results.add(("shm", ranks, "hot", collective, size), "near", peer, {"time_us": time_us})
+        add(4, "all_gather", 16, "tutti", 3, 1, 2)
+        add(4, "all_gather", 16, "openmpi", 9, 6, 1)
+        add(4, "all_gather", 16, "ucc", 3)
+        add(4, "all_gather", 64, "tutti", 4)
+        add(4, "all_gather", 64, "ucc", 2)
+        add(4, "barrier", 0, "tutti", 5)
+        add(4, "scan", 64, "ucc", 2)
+        self.assertEqual(tables.overview_lines(results), [
+            "4 ranks over shm, hot, cores near, Tutti's µs (best peer / Tutti; of 2 ratios the least 0.50, the median 1.00):", "",
+            "| | 8 B | 64 B |", "|---|---|---|",
+            "| all_gather | 2 (1.50) | **4 (0.50)** |",
+            "| barrier | 5 |  |"])
 
     def test_refuses_what_is_no_mode_and_no_peer(self):
         for option, value in (("--modes", "lukewarm"), ("--peers", "nobody")):
