@@ -17,6 +17,9 @@ namespace tutti {
 // whether or not it is used between. So it must have been stored to the caches and be gone `patience` times in a row (the first
 // five calls of a loop miss caches that hold it later, on a Xeon); and then there are trials, which grow rarer while they fail.
 //
+// Nor is it stored so where what was stored there the last time was the input of a call since, as of a rank that passes on what it
+// receives: that would read from memory what was just written there.
+//
 // Any thread may ask at any time; what threads that ask at once make of one entry is a matter of speed alone.
 class ColdOutputs {
  public:
@@ -29,6 +32,11 @@ class ColdOutputs {
   // may be read. Who has found it gone often enough looks less closely.
   bool past_caches(const void* output, size_t bytes) noexcept;
 
+  // A call has this input, which an earlier one may have put out.
+  void is_read(const void* input) noexcept;
+  // Whether what lies at `output`, where a call begins to write, was read so.
+  bool was_read(const void* output) noexcept;
+
  private:
   // An entry: the output's address; how often in a row it was gone; how many of its stores go past the caches until the next
   // one that is a trial, and that one. 0: none.
@@ -38,14 +46,31 @@ class ColdOutputs {
     return reinterpret_cast<uintptr_t>(output) >> count_bits << 2 * count_bits;
   }
 
+  static size_t place_of(uint64_t key) noexcept { return key * 0x9E3779B97F4A7C15u >> 56; }  // addresses are often large powers of two
+
   const Look in_none_;
   const uint64_t patience_;
   std::array<std::atomic<uint64_t>, 256> entries_{};
+  std::array<std::atomic<uintptr_t>, 256> written_{};  // outputs; the last bit is set where they have been read since
 };
+
+inline void ColdOutputs::is_read(const void* input) noexcept {
+  const uintptr_t mine = reinterpret_cast<uintptr_t>(input) & ~uintptr_t{1};
+  std::atomic<uintptr_t>& place = written_[place_of(key(input))];
+  if (place.load(std::memory_order_relaxed) == mine) place.store(mine | 1, std::memory_order_relaxed);
+}
+
+inline bool ColdOutputs::was_read(const void* output) noexcept {
+  const uintptr_t mine = reinterpret_cast<uintptr_t>(output) & ~uintptr_t{1};
+  std::atomic<uintptr_t>& place = written_[place_of(key(output))];
+  const uintptr_t before = place.load(std::memory_order_relaxed);
+  if (before != mine) place.store(mine, std::memory_order_relaxed);
+  return before == (mine | 1);
+}
 
 inline bool ColdOutputs::past_caches(const void* output, size_t bytes) noexcept {
   const uint64_t mine = key(output);
-  std::atomic<uint64_t>& place = entries_[mine * 0x9E3779B97F4A7C15u >> 56];  // outputs often lie at large powers of two
+  std::atomic<uint64_t>& place = entries_[place_of(mine)];
   const uint64_t entry = place.load(std::memory_order_relaxed);
   const bool known = (entry ^ mine) >> 2 * count_bits == 0;
   uint64_t gone = known ? entry >> count_bits & count_mask : 0;

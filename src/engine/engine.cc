@@ -77,6 +77,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   operation.alone_v_form_ = alone && work.layout != nullptr;
   if (work.layout != nullptr) {
     share_out(operation);
+    begin_looks(operation);
     make_small_steps_ready(operation);
     if (work.offers != Offer::none) [[unlikely]] offer(operation);
     return;
@@ -97,6 +98,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
     if (work.multiplied == nullptr) [[likely]] Run<false>(operation.work_, channel).begin_tile(0);
     else Run<false, true>(operation.work_, channel).begin_tile(0);
   }
+  begin_looks(operation);
   if (small) make_small_steps_ready(operation);
   operation.fetches_ = operation.alone_ && operation.n_small_steps_ == 0 && work.bytes() >= fetched_bytes_min;
   if (work.offers != Offer::none) [[unlikely]] offer(operation);
@@ -144,10 +146,23 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   const bool in_file = work.output_region != nullptr && !work.output_region->is_private();
   const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles == 0 && work.device == nullptr && !in_file;
   channel.looks = looks ? cold_outputs_ : nullptr;
-  channel.n_looks = 0;
   channel.at_a_stretch = at_a_stretch_;
   channel.done = false;
   channel.lane = uint8_t(i);
+}
+
+// Of each run.
+void Engine::begin_looks(Operation& operation) const noexcept {
+  const Work& work = operation.work_;
+  bool is_read = false;
+  if (operation.channel_[0].looks != nullptr && work.input != work.output) {
+    if (work.input != nullptr) cold_outputs_->is_read(work.input);
+    if (work.output != nullptr) is_read = cold_outputs_->was_read(work.output);
+  }
+  for (int i = 0; i < operation.channels_; ++i) {
+    operation.channel_[size_t(i)].n_looks = 0;
+    operation.channel_[size_t(i)].output_is_read = is_read;
+  }
 }
 
 // The channels of a v-form. A rank has as many tiles as its largest block needs, which may be more or fewer than others
@@ -174,10 +189,10 @@ void Engine::rewind(Operation& operation) const noexcept {
   if (operation.n_small_steps_ > 0) return SmallCall::rewind(operation);
   operation.channels_done_ = 0;
   operation.blocked_ = 0;
+  begin_looks(operation);
   for (int i = 0; i < operation.channels_; ++i) {
     Operation::Channel& channel = operation.channel_[size_t(i)];
     channel.done = false;
-    channel.n_looks = 0;
     if (channel.tiles > 1) {
       if (operation.work_.layout != nullptr) Run<true>(operation.work_, channel).begin_tile(0);
       else Run<false>(operation.work_, channel).begin_tile(0);

@@ -57,6 +57,7 @@ struct Work {
   size_t vector_stride = 0;           // elements
   const void** operands = nullptr;    // room for all vectors of all ranks
   bool takes_turns = false;           // of more than two tiles: progress() says again after each, for operations beside it
+  bool only_sends = false;            // to peers who send nothing meanwhile, and have a core to wait on
   DeviceWork* device = nullptr;       // input, output and scratch lie on this one; null: on the host
   const MultipliedInput* multiplied = nullptr;  // what the input is made of, if not null; not of v-forms, nor on a device;
                                                 // outlives the operation
@@ -134,6 +135,7 @@ class Operation {
       const std::byte* at;
       bool streams;
     };
+    bool output_is_read;        // by calls: it goes to the caches, and nobody is asked
     uint32_t n_looks;           // in this call; the last ones are
     std::array<Look, 8> looks_kept;
     bool at_a_stretch;          // copies are best so, where they do not go past the caches by the plan
@@ -260,6 +262,7 @@ class Engine {
   Status progress_channels(Operation& operation) const noexcept;
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
+  void begin_looks(Operation& operation) const noexcept;
   void offer(Operation& operation) const noexcept;
   void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;

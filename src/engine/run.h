@@ -520,6 +520,7 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
       if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts);
+      if (bytes >= met_bytes_min && work_.only_sends) receiver.may_be_awaited();
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
                                   : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;
@@ -652,7 +653,7 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
   // Whether what is about to be written at `target` goes past the caches if it is not read again soon. The same until the
   // step ends.
   bool streams(const std::byte* target, size_t bytes) noexcept {
-    if (channel_.looks == nullptr || bytes < cold_bytes_min) [[likely]] return channel_.streams;
+    if (channel_.looks == nullptr || bytes < cold_bytes_min || channel_.output_is_read) [[likely]] return channel_.streams;
     return output_streams(target, bytes);
   }
   // What was said of an output's part holds for what follows it: a look takes as long as a few lines from memory.

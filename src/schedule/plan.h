@@ -94,6 +94,7 @@ struct Plan {
     while (step < steps.size() && steps[step].n_from == 0) ++step;
     return step;
   }
+  bool only_sends() const { return first_receiving_step() == steps.size(); }
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }
   std::span<const uint32_t> to(const Fold& f) const { return {peers.data() + f.peers + f.n_from, f.n_to}; }
 };

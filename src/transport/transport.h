@@ -116,6 +116,9 @@ enum class PeerLends : uint8_t { unknown, no, yes };
 // What a receiver offers: that the sender writes to where the data belong, the last part of them. declined: it may do so in other
 // calls, and who sends had better know. reads: it writes nothing there, but is waited for by one who will read what is lent.
 enum class Offer : uint8_t { none, declined, half, all, reads };
+// Of smaller messages nobody is told that they may be awaited: looking for the receiver takes as long as copying 2 to 10 KiB.
+inline constexpr size_t met_bytes_min = size_t{64} << 10;
+
 // Whether a sender that lends private memory does: not at all; where that is offered, and else lends; or else sends. in_turn: as
 // else_sends, and where it was offered before, the receiver is waited for until he has all that was sent before. Of messages after the
 // first: sends, but what goes on where that was put. at_leisure: none of that; it lends to a receiver who waits, where the one before was
@@ -150,6 +153,10 @@ class Endpoint {
   // Before memory at `data` is lent: the bytes from there on, as many as `bytes`, are lent by it and by later messages of the same call,
   // one after the other, and keep their content as the first ones do. So the peer may take all of them at once.
   virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] Puts puts) noexcept {}
+
+  // Before a message of met_bytes_min bytes or more is sent to a peer who sends nothing meanwhile: he may be waiting for it, and
+  // take what is written while the rest is.
+  virtual void may_be_awaited() noexcept {}
 
   // Whether the region may be a private one (LentRegion::is_private). Else it must not be.
   virtual bool lends_private() const noexcept { return false; }

@@ -80,5 +80,19 @@ TEST(ColdOutputs, OneSaysNothingOfAnother) {
   EXPECT_TRUE(past_caches(outputs, output, true) || past_caches(outputs, output, true)) << "it was not forgotten";
 }
 
+TEST(ColdOutputs, WhatWasTheInputOfACallSinceItWasWrittenIsKnown) {
+  ColdOutputs outputs(look);
+  const void* const other = at(reinterpret_cast<uintptr_t>(output) + 64);
+  outputs.is_read(output);
+  EXPECT_FALSE(outputs.was_read(output)) << "nobody had written it";
+  EXPECT_FALSE(outputs.was_read(output));
+  for (int i = 0; i < 3; ++i) {
+    outputs.is_read(output);
+    EXPECT_TRUE(outputs.was_read(output));
+    outputs.is_read(other);
+    EXPECT_FALSE(outputs.was_read(output)) << "not since";
+  }
+}
+
 }  // namespace
 }  // namespace tutti

@@ -49,6 +49,7 @@ class OneSlot final : public Endpoint {
   bool stages() const noexcept override { return false; }
   Store slot_store(size_t) const noexcept override { return store; }
   bool learns_from_next() noexcept override { return learns; }
+  void may_be_awaited() noexcept override { ++awaited; }
   Outbox* outbox() noexcept override { return shared; }
   Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
     data = reinterpret_cast<const std::byte*>(message.data());
@@ -66,7 +67,7 @@ class OneSlot final : public Endpoint {
   bool learns = false;
   Outbox* shared = nullptr;
   int room_for = 0;  // so many messages all the same
-  int sent = 0, received = 0, committed = 0, released = 0;
+  int sent = 0, received = 0, committed = 0, released = 0, awaited = 0;
 
  private:
   bool answers = false;  // the reserved place is the message's
@@ -211,6 +212,30 @@ TEST(EnginePuts, ALargeOneMayBeMadeWhereItsMessageLies) {
   }
 }
 
+TEST(EnginePuts, WhereACallOnlySendsALargeMessageMayBeAwaited) {
+  for (const size_t bytes : {met_bytes_min - 4, met_bytes_min}) {
+    for (const bool only_sends : {false, true}) {
+      OneSlot to(bytes);
+      Endpoint* endpoints[2] = {nullptr, &to};
+      const Engine engine(2, endpoints, size_t{1} << 20);
+      const std::vector<float> input(bytes / 4, 1.0f);
+      const Plan plan = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
+      EXPECT_TRUE(plan.only_sends());
+      Work work;
+      work.plan = &plan;
+      work.input = reinterpret_cast<const std::byte*>(input.data());
+      work.count = bytes / 4;
+      work.element_bytes = 4;
+      work.only_sends = only_sends;
+      Operation operation;
+      engine.start(operation, work, 0, 1);
+      EXPECT_EQ(engine.progress(operation), Status::done);
+      EXPECT_TRUE(to.slot == input);
+      EXPECT_EQ(to.awaited, bytes >= met_bytes_min && only_sends ? 1 : 0);
+    }
+  }
+}
+
 TEST(EnginePuts, AResultThatOthersGetIsLookedAt) {
   for (const bool in_place : {false, true}) {
     PassingOn rank(put_block_bytes, in_place);
@@ -347,6 +372,30 @@ TEST(EngineTiles, GoToColdMemoryAtAStretch) {
     EXPECT_EQ(engine.progress(rank.operation), Status::done);
     rank.expect_all(true);
     EXPECT_EQ(rank.peer.received, is_cold ? 0 : 1);
+  }
+}
+
+// A rank that passes on what it receives would read from memory what it has just written there.
+TEST(EngineTiles, GoToTheCachesWhereTheyWereTheInputOfACallSince) {
+  Tiles rank(3, true);
+  ColdOutputs cold_outputs(cold, 1);
+  const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs, true);
+  rank.plan.streamed_bytes_min = ~uint64_t{0};
+  std::vector<float> elsewhere(rank.output.size());
+  Work passing_on = rank.work;
+  passing_on.input = rank.work.output;
+  passing_on.output = reinterpret_cast<std::byte*>(elsewhere.data());
+  Operation passes_on;
+  engine.start(rank.operation, rank.work, 0, 1);
+  for (const bool is_read : {false, false, true, true, false}) {
+    if (is_read) engine.start(passes_on, passing_on, 0, 1);
+    looked_at = rank.peer.received = rank.peer.released = 0;
+    rank.peer.messages.clear();
+    engine.rewind(rank.operation);
+    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    rank.expect_all(true);
+    EXPECT_EQ(looked_at > 0, !is_read);
+    EXPECT_EQ(rank.peer.received, is_read ? 1 : 0);
   }
 }
 

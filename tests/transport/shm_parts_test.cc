@@ -78,6 +78,21 @@ TEST_F(ShmParts, BehindAnotherMessageItGoesWhole) {
   EXPECT_EQ(receive(1, 64 * 1024, 3, false), 1u);
 }
 
+TEST_F(ShmParts, WhereItMayBeAwaitedItIsLookedWhetherAllBeforeItWasRead) {
+  for (const bool was_read : {true, false}) {
+    send(0, 8, 1);
+    if (was_read) receive(1, 8, 1, false);
+    of(0).may_be_awaited();
+    send(0, 64 * 1024, 2);
+    if (!was_read) receive(1, 8, 1, false);
+    EXPECT_EQ(receive(1, 64 * 1024, 2, false), was_read ? 4u : 1u);
+  }
+  send(0, 8, 1);
+  receive(1, 8, 1, false);
+  send(0, 64 * 1024, 2);
+  EXPECT_EQ(receive(1, 64 * 1024, 2, false), 1u) << "of this message it was not said";
+}
+
 TEST_F(ShmParts, ACallThatBeganInPartsGoesOnInLargerOnes) {
   for (int i = 0; i < 3; ++i) send(0, 256 * 1024, uint64_t(i));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i), false), i == 0 ? 10u : 8u) << i;

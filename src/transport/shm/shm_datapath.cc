@@ -125,12 +125,24 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   return Status::done;
 }
 
+// Whether the receiver has all that was sent before, as far as is known here. Where he may be waiting, and the last such message is long
+// ago, so that this one is not of a stream, it is looked whether there is news. (What looking takes, and finding the receiver's line
+// gone the next time, a stream would pay with every message.)
+inline bool ShmEndpoint::receiver_waits(size_t bytes) noexcept {
+  constexpr TimeNs stream_ns_max = 5 * ns_per_us;
+  constexpr size_t copied_a_ns = 32;
+  const bool may_be_awaited = std::exchange(may_be_awaited_, false);
+  if (consumed() == sent_ || !may_be_awaited) return consumed() == sent_;
+  const TimeNs now = now_ns();
+  return now - std::exchange(maybe_awaited_at_, now) > stream_ns_max + TimeNs(bytes / copied_a_ns) && has_consumed(sent_, true);
+}
+
 // Whether the receiver may copy a message, which has its place, while it is being written there: where he has read all
 // before it, as far as is known here, and so may well be waiting, or its call has just begun so. There must be lines for the
 // smallest parts, and the message's own.
 bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
   if (bytes < 2 * part_bytes_min || sent_limit_ - sent_ <= bytes / part_of_message(bytes, 0)) return false;
-  const bool begins = consumed() == sent_;
+  const bool begins = receiver_waits(bytes);
   const bool goes_on = parted_ == sent_ && parted_signature_ == signature && parted_in_a_row_ < parted_in_a_row_max;
   if (!begins && !goes_on) return false;
   parted_in_a_row_ = begins ? 0 : parted_in_a_row_ + 1;

@@ -154,6 +154,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
     free_to_lend_ = {data, bytes};
     puts_ = puts;
   }
+  void may_be_awaited() noexcept override { may_be_awaited_ = true; }
   bool lends_private() const noexcept override { return is_peeked_; }
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
@@ -210,6 +211,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
   std::byte* bulk_place(size_t bytes) noexcept;
+  bool receiver_waits(size_t bytes) noexcept;
   bool goes_in_parts(size_t bytes, uint64_t signature) noexcept;
   void send_in_parts(std::byte* place, const std::byte* data, size_t bytes, uint64_t signature) noexcept;
   void fetch_next_place(size_t bytes) noexcept;
@@ -292,6 +294,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t parted_lines_ = 1;            // how many it has, how many messages of that call before it were, too,
   uint32_t parted_in_a_row_ = 0;
   uint64_t parted_signature_ = 0;        // and its call
+  bool may_be_awaited_ = false;          // the next message,
+  TimeNs maybe_awaited_at_ = 0;          // when the last one was sent of which that was said and nothing was known
   bool by_ring_ = false;                 // where the last message was put that was not inline
   bool lent_ = false;                    // and perhaps not read yet:
   uint32_t lent_until_ = 0;              // a message before this one

@@ -44,6 +44,7 @@ void ShmEndpoint::publish_lent(const LentPlace& place, size_t bytes, uint64_t si
   std::memcpy(line.payload, &place, sizeof place);
   lent_until_ = sent_ + 1;
   lent_ = true;
+  may_be_awaited_ = false;
   publish(line, bytes | shm_lent_bit, signature);
 }
 
