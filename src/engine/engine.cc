@@ -144,7 +144,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   channel.streamed_tiles = work.plan->streamed_tiles(bytes, channel.tiles);
   // What lies in a memory file may be in a peer's cache, which is no farther than memory to some.
   const bool in_file = work.output_region != nullptr && !work.output_region->is_private();
-  const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles == 0 && work.device == nullptr && !in_file;
+  const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles < channel.tiles && work.device == nullptr && !in_file;
   channel.looks = looks ? cold_outputs_ : nullptr;
   channel.at_a_stretch = at_a_stretch_;
   channel.done = false;

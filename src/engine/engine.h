@@ -130,7 +130,7 @@ class Operation {
     std::byte* made_tile;       // of a multiplied input; null: it is made in the output
     size_t tiles_made;
     size_t streamed_tiles;      // the first ones, which `streams`
-    ColdOutputs* looks;         // if a tile does not: who is asked, now and then; null: nobody
+    ColdOutputs* looks;         // of tiles that do not: who is asked, now and then; null: nobody
     struct Look {
       const std::byte* at;
       bool streams;

@@ -653,7 +653,7 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
   // Whether what is about to be written at `target` goes past the caches if it is not read again soon. The same until the
   // step ends.
   bool streams(const std::byte* target, size_t bytes) noexcept {
-    if (channel_.looks == nullptr || bytes < cold_bytes_min || channel_.output_is_read) [[likely]] return channel_.streams;
+    if (channel_.streams || channel_.looks == nullptr || bytes < cold_bytes_min || channel_.output_is_read) [[likely]] return channel_.streams;
     return output_streams(target, bytes);
   }
   // What was said of an output's part holds for what follows it: a look takes as long as a few lines from memory.

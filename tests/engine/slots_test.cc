@@ -375,6 +375,25 @@ TEST(EngineTiles, GoToColdMemoryAtAStretch) {
   }
 }
 
+TEST(EngineTiles, ThatThePlanLeavesToTheCachesAreLookedAtToo) {
+  Tiles rank(3, true);
+  const uint64_t bytes = rank.work.bytes();
+  ColdOutputs cold_outputs(cold, 1);
+  const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs, false);
+  for (const uint64_t from : {bytes / 2, bytes / 4}) {
+    rank.plan.streamed_bytes_min = from;
+    rank.plan.all_streamed_bytes_min = 4 * from;
+    const size_t left = rank.plan.streamed_tiles(bytes, 3) < 3 ? 1 : 0;
+    ASSERT_EQ(left, from == bytes / 2 ? 1u : 0u);
+    engine.start(rank.operation, rank.work, 0, 1);
+    looked_at = rank.peer.released = 0;
+    rank.peer.messages.clear();
+    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    rank.expect_all(true);
+    EXPECT_EQ(looked_at > 0, left > 0);
+  }
+}
+
 // A rank that passes on what it receives would read from memory what it has just written there.
 TEST(EngineTiles, GoToTheCachesWhereTheyWereTheInputOfACallSince) {
   Tiles rank(3, true);
