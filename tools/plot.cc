@@ -13,8 +13,8 @@ namespace tutti::plot {
 namespace {
 
 // Colours that people with any colour vision can tell apart, and that print well.
-constexpr std::array<std::string_view, 8> palette = {"#2563a8", "#d1602b", "#2a8f5b", "#a3478f",
-                                                     "#c79a15", "#4ba3c7", "#7a5c3e", "#5b5f97"};
+constexpr std::array<std::string_view, colours> palette = {"#2563a8", "#d1602b", "#2a8f5b", "#a3478f", "#c79a15",
+                                                           "#4ba3c7", "#7a5c3e", "#9aa3ad", "#24292f"};
 constexpr std::string_view ink = "#24292f", pale_ink = "#57606a", line_colour = "#d8dee4", faint_colour = "#eef1f4";
 constexpr double text_width_per_size = 0.56;  // of an average character, in units of the font size
 constexpr size_t marked_points_max = 64;      // a curve of more points is drawn without markers

@@ -1,6 +1,7 @@
 // Line plots as SVG text, without dependencies: linear and logarithmic axes, a legend, ticks at round numbers.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <utility>
@@ -8,13 +9,15 @@
 
 namespace tutti::plot {
 
+inline constexpr size_t colours = 9;
+
 // One curve. Points are drawn in the order given. A point that is not finite, or not above 0 on a logarithmic axis,
 // is left out and breaks the line.
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points;
-  // The number of its colour, of eight, for what is to have the same one in several drawings; below 0: its place among the
-  // series.
+  // The number of its colour, for what is to have the same one in several drawings; below 0: its place among the series. From
+  // `colours` on they repeat.
   int colour = -1;
 };
 

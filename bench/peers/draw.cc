@@ -2,6 +2,7 @@
 // "series": [{"name", "points": [[x, y], …], "colour": number}, …]}, …], both axes logarithmic, x as sizes.
 #include <cstdio>
 #include <iostream>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,7 +16,12 @@ int main() {
       tutti::plot::Plot& plot = plots.emplace_back();
       plot.options = {.title = json.at("title"), .x_label = json.at("x_label"), .y_label = json.at("y_label"), .log_x = true,
                       .log_y = true, .x_bytes = true, .height = 430};
-      for (const auto& one : json.at("series")) plot.series.push_back({one.at("name"), one.at("points"), one.at("colour")});
+      for (const auto& one : json.at("series")) {
+        const size_t colour = one.at("colour");
+        if (colour >= tutti::plot::colours)
+          throw std::invalid_argument(fmt::format("colour: {}, but there are {}, and two series would look alike", colour, tutti::plot::colours));
+        plot.series.push_back({one.at("name"), one.at("points"), int(colour)});
+      }
     }
     std::fputs(tutti::plot::plots_svg(plots).c_str(), stdout);
     return 0;

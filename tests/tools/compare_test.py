@@ -4,11 +4,13 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 BUILD = pathlib.Path(sys.argv.pop(2))
@@ -52,6 +54,16 @@ class Compare(unittest.TestCase):
             self.assertIn("Tutti", drawings[0].read_text())
             if len(os.sched_getaffinity(0)) > 1:
                 self.assertIn("line_exchange_ns", list(kept["limits"].values())[0])
+
+    def test_draws_each_library_in_a_colour_of_its_own(self):
+        chosen = [peers.Tutti, *peers.ALL]
+        curves = {("broadcast", 2, "shm", "hot", "near"): {peer.name: [[8, 1 + i], [64, 2 + i]] for i, peer in enumerate(chosen)}}
+        with tempfile.TemporaryDirectory() as folder:
+            bench.draw(curves, chosen, types.SimpleNamespace(build=BUILD, plots=pathlib.Path(folder)))
+            drawing = pathlib.Path(folder, "broadcast-2-shm-hot-near.svg").read_text()
+        colours = re.findall(r"<path d='[^']*' fill='none' stroke='(#\w+)'", drawing)
+        self.assertEqual(len(colours), len(chosen))
+        self.assertEqual(len(set(colours)), len(chosen), colours)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
     def test_holds_tutti_against_what_memory_could_do_at_the_time(self):

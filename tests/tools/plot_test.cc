@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +54,16 @@ TEST(Plot, KeepsColoursThatAreAskedFor) {
   EXPECT_NE(colour({a}), colour({a, b}));
   EXPECT_EQ(colour({third}), colour({b, third}));
   EXPECT_EQ(colour({third}), colour({a, b, {"c", {{1, 1}, {2, 2}}}}));
+}
+
+TEST(Plot, ColoursAreAllDifferent) {
+  std::set<std::string> seen;
+  for (size_t i = 0; i < colours; ++i) {
+    const std::vector<Series> series = {{"a", {{1, 1}, {2, 2}}, int(i)}};
+    const std::string svg = plot_svg(series, {});
+    seen.insert(svg.substr(svg.find("stroke='#", svg.rfind("<path")), 16));
+  }
+  EXPECT_EQ(seen.size(), colours);
 }
 
 TEST(Plot, EscapesTexts) {
