@@ -31,6 +31,10 @@ class Ranks {
   void all_reduce(const float* input, float* output, size_t count) {
     MPI_Allreduce(input, output, int(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   }
+  void send(const void* data, size_t bytes, int to) { MPI_Send(data, int(bytes), MPI_BYTE, to, 0, MPI_COMM_WORLD); }
+  void receive(void* data, size_t bytes, int from) {
+    MPI_Recv(data, int(bytes), MPI_BYTE, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
 
   void begin_together() { requests_.clear(); }
   void all_reduce_of_several(const float* input, float* output, size_t count) {
@@ -71,6 +75,8 @@ class Ranks {
   void all_reduce(const float* input, float* output, size_t count) {
     check(tuttiAllReduce(input, output, count, tuttiFloat32, tuttiSum, comm_, nullptr));
   }
+  void send(const void* data, size_t bytes, int to) { check(tuttiSend(data, bytes, tuttiUint8, to, comm_, nullptr)); }
+  void receive(void* data, size_t bytes, int from) { check(tuttiRecv(data, bytes, tuttiUint8, from, comm_, nullptr)); }
 
   // Several at once: in a group (of an MPI: begun all, and then waited for).
   void begin_together() { check(tuttiGroupStart()); }
