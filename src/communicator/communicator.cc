@@ -453,7 +453,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
   if (kind.reduces) set_reduction(work, request);
   if (request.on_device) [[unlikely]] begin_on_device(work, request);
   const bool point_to_point = call.kind == Collective::send_recv;
-  work.only_sends = work.bytes() >= met_bytes_min && !crowded_ && !request.beside_others && plan.only_sends();
+  work.only_sends = work.bytes() >= awaited_bytes_min && !crowded_ && !request.beside_others && plan.only_sends();
   work.takes_turns = point_to_point && request.beside_others && !crowded_ && work.bytes() <= turns_bytes_max_;
   if (!recorded) recorder_->begin(operation, work.signature);
   engine_->start(operation, work, point_to_point ? channels_ : 0, point_to_point ? 1 : channels_);

@@ -32,10 +32,10 @@ class ColdOutputs {
   // may be read. Who has found it gone often enough looks less closely.
   bool past_caches(const void* output, size_t bytes) noexcept;
 
-  // A call has this input, which an earlier one may have put out.
-  void is_read(const void* input) noexcept;
-  // Whether what lies at `output`, where a call begins to write, was read so.
-  bool was_read(const void* output) noexcept;
+  // A call begins that reads this input, which an earlier one may have put out.
+  void call_reads(const void* input) noexcept;
+  // A call begins that writes to `output`. True: what lies there was read so.
+  bool call_writes(const void* output) noexcept;
 
  private:
   // An entry: the output's address; how often in a row it was gone; how many of its stores go past the caches until the next
@@ -54,13 +54,13 @@ class ColdOutputs {
   std::array<std::atomic<uintptr_t>, 256> written_{};  // outputs; the last bit is set where they have been read since
 };
 
-inline void ColdOutputs::is_read(const void* input) noexcept {
+inline void ColdOutputs::call_reads(const void* input) noexcept {
   const uintptr_t mine = reinterpret_cast<uintptr_t>(input) & ~uintptr_t{1};
   std::atomic<uintptr_t>& place = written_[place_of(key(input))];
   if (place.load(std::memory_order_relaxed) == mine) place.store(mine | 1, std::memory_order_relaxed);
 }
 
-inline bool ColdOutputs::was_read(const void* output) noexcept {
+inline bool ColdOutputs::call_writes(const void* output) noexcept {
   const uintptr_t mine = reinterpret_cast<uintptr_t>(output) & ~uintptr_t{1};
   std::atomic<uintptr_t>& place = written_[place_of(key(output))];
   const uintptr_t before = place.load(std::memory_order_relaxed);

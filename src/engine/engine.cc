@@ -156,8 +156,8 @@ void Engine::begin_looks(Operation& operation) const noexcept {
   const Work& work = operation.work_;
   bool is_read = false;
   if (operation.channel_[0].looks != nullptr && work.input != work.output) {
-    if (work.input != nullptr) cold_outputs_->is_read(work.input);
-    if (work.output != nullptr) is_read = cold_outputs_->was_read(work.output);
+    if (work.input != nullptr) cold_outputs_->call_reads(work.input);
+    if (work.output != nullptr) is_read = cold_outputs_->call_writes(work.output);
   }
   for (int i = 0; i < operation.channels_; ++i) {
     operation.channel_[size_t(i)].n_looks = 0;

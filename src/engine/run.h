@@ -520,7 +520,7 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
       if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts);
-      if (bytes >= met_bytes_min && work_.only_sends) receiver.may_be_awaited();
+      if (bytes >= awaited_bytes_min && work_.only_sends) receiver.may_be_awaited();
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
                                   : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;

@@ -116,9 +116,6 @@ enum class PeerLends : uint8_t { unknown, no, yes };
 // What a receiver offers: that the sender writes to where the data belong, the last part of them. declined: it may do so in other
 // calls, and who sends had better know. reads: it writes nothing there, but is waited for by one who will read what is lent.
 enum class Offer : uint8_t { none, declined, half, all, reads };
-// Of smaller messages nobody is told that they may be awaited: looking for the receiver takes as long as copying 2 to 10 KiB.
-inline constexpr size_t met_bytes_min = size_t{64} << 10;
-
 // Whether a sender that lends private memory does: not at all; where that is offered, and else lends; or else sends. in_turn: as
 // else_sends, and where it was offered before, the receiver is waited for until he has all that was sent before. Of messages after the
 // first: sends, but what goes on where that was put. at_leisure: none of that; it lends to a receiver who waits, where the one before was
@@ -126,6 +123,8 @@ inline constexpr size_t met_bytes_min = size_t{64} << 10;
 enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, goes_on, at_leisure };
 // No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
 inline constexpr size_t offered_bytes_min = size_t{32} << 10;
+// Nor is a smaller message said to be awaited, maybe: looking for its receiver takes as long as copying 2 to 10 KiB.
+inline constexpr size_t awaited_bytes_min = size_t{64} << 10;
 
 // Counts of a link, modulo 2^32, the same on both sides once what is under way has come.
 struct Passed {
@@ -154,7 +153,7 @@ class Endpoint {
   // one after the other, and keep their content as the first ones do. So the peer may take all of them at once.
   virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] Puts puts) noexcept {}
 
-  // Before a message of met_bytes_min bytes or more is sent to a peer who sends nothing meanwhile: he may be waiting for it, and
+  // Before a message of awaited_bytes_min bytes or more is sent to a peer who sends nothing meanwhile: he may be waiting for it, and
   // take what is written while the rest is.
   virtual void may_be_awaited() noexcept {}
 

@@ -83,14 +83,14 @@ TEST(ColdOutputs, OneSaysNothingOfAnother) {
 TEST(ColdOutputs, WhatWasTheInputOfACallSinceItWasWrittenIsKnown) {
   ColdOutputs outputs(look);
   const void* const other = at(reinterpret_cast<uintptr_t>(output) + 64);
-  outputs.is_read(output);
-  EXPECT_FALSE(outputs.was_read(output)) << "nobody had written it";
-  EXPECT_FALSE(outputs.was_read(output));
+  outputs.call_reads(output);
+  EXPECT_FALSE(outputs.call_writes(output)) << "nobody had written it";
+  EXPECT_FALSE(outputs.call_writes(output));
   for (int i = 0; i < 3; ++i) {
-    outputs.is_read(output);
-    EXPECT_TRUE(outputs.was_read(output));
-    outputs.is_read(other);
-    EXPECT_FALSE(outputs.was_read(output)) << "not since";
+    outputs.call_reads(output);
+    EXPECT_TRUE(outputs.call_writes(output));
+    outputs.call_reads(other);
+    EXPECT_FALSE(outputs.call_writes(output)) << "not since";
   }
 }
 

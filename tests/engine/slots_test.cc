@@ -213,7 +213,7 @@ TEST(EnginePuts, ALargeOneMayBeMadeWhereItsMessageLies) {
 }
 
 TEST(EnginePuts, WhereACallOnlySendsALargeMessageMayBeAwaited) {
-  for (const size_t bytes : {met_bytes_min - 4, met_bytes_min}) {
+  for (const size_t bytes : {awaited_bytes_min - 4, awaited_bytes_min}) {
     for (const bool only_sends : {false, true}) {
       OneSlot to(bytes);
       Endpoint* endpoints[2] = {nullptr, &to};
@@ -231,7 +231,7 @@ TEST(EnginePuts, WhereACallOnlySendsALargeMessageMayBeAwaited) {
       engine.start(operation, work, 0, 1);
       EXPECT_EQ(engine.progress(operation), Status::done);
       EXPECT_TRUE(to.slot == input);
-      EXPECT_EQ(to.awaited, bytes >= met_bytes_min && only_sends ? 1 : 0);
+      EXPECT_EQ(to.awaited, bytes >= awaited_bytes_min && only_sends ? 1 : 0);
     }
   }
 }

@@ -129,12 +129,11 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
 // ago, so that this one is not of a stream, it is looked whether there is news. (What looking takes, and finding the receiver's line
 // gone the next time, a stream would pay with every message.)
 inline bool ShmEndpoint::receiver_waits(size_t bytes) noexcept {
-  constexpr TimeNs stream_ns_max = 5 * ns_per_us;
   constexpr size_t copied_a_ns = 32;
   const bool may_be_awaited = std::exchange(may_be_awaited_, false);
-  if (consumed() == sent_ || !may_be_awaited) return consumed() == sent_;
-  const TimeNs now = now_ns();
-  return now - std::exchange(maybe_awaited_at_, now) > stream_ns_max + TimeNs(bytes / copied_a_ns) && has_consumed(sent_, true);
+  if (consumed() == sent_) return true;
+  if (!may_be_awaited) return false;
+  return ns_since(maybe_awaited_at_) > stream_ns_max + TimeNs(bytes / copied_a_ns) && has_consumed(sent_, true);
 }
 
 // Whether the receiver may copy a message, which has its place, while it is being written there: where he has read all

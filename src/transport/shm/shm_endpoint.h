@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/clock.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_bulk.h"
 #include "transport/shm/shm_lending.h"
@@ -223,6 +224,12 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool is_offering() const noexcept;
   bool is_offered(size_t bytes, uint64_t signature, int looks_max) noexcept;
   bool peer_reads() const noexcept;
+  // What follows a message like it within this time of that one's begin is of a stream.
+  static constexpr TimeNs stream_ns_max = 5 * ns_per_us;
+  static TimeNs ns_since(TimeNs& last) noexcept {
+    const TimeNs now = now_ns();
+    return now - std::exchange(last, now);
+  }
   bool finds_leisure(size_t bytes, uint64_t signature) noexcept;
   Status put(const std::byte* data, size_t all, size_t bytes, uint64_t signature) noexcept;
   bool says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;

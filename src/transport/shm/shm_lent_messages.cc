@@ -56,10 +56,8 @@ bool ShmEndpoint::peer_reads() const noexcept { return out_->offer.part.load(std
 // alone is copied by one after the other, unless the receiver reads it here. (Measured, Xeon 6, far, 16 KiB: a stream takes 0.8 us a
 // message copied, 1.2 lent; what stands alone 2.5 and 1.4. A receiver's word takes a quarter of a microsecond to come.)
 bool ShmEndpoint::finds_leisure(size_t bytes, uint64_t signature) noexcept {
-  constexpr TimeNs stream_ns_max = 5 * ns_per_us;
   constexpr int looks_max = 16;  // about half a microsecond
-  const TimeNs now = now_ns();
-  if (now - std::exchange(asked_at_, now) < stream_ns_max) return false;  // and the receiver's line is left to him
+  if (ns_since(asked_at_) < stream_ns_max) return false;  // and the receiver's line is left to him
   return is_offered(bytes, signature, looks_max);
 }
 

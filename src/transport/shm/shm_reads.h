@@ -18,7 +18,10 @@ class ShmReads {
     else copy_memory(data, place, bytes);
   }
 
-  bool passes(const std::byte* data, size_t bytes) noexcept { return output_.exceeds_caches(data, bytes); }
+  bool passes(const std::byte* data, size_t bytes) noexcept {
+    output_.add(data, bytes);
+    return output_.exceeds_caches();
+  }
 
  private:
   ShmRun output_;

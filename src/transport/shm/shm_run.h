@@ -11,16 +11,17 @@ class ShmRun {
  public:
   explicit ShmRun(size_t own_cache_bytes) : own_cache_bytes_(own_cache_bytes) {}
 
-  // Of the next buffer: whether it belongs to more than the caches hold, as this or the last run tells.
-  bool exceeds_caches(const std::byte* data, size_t bytes) noexcept {
+  // The next buffer.
+  void add(const std::byte* data, size_t bytes) noexcept {
     if (data != end_) {
       before_ = together_;
       together_ = 0;
     }
     end_ = data + bytes;
     together_ += bytes;
-    return bytes_together() > own_cache_bytes_;
   }
+  // Whether it belongs to more than the caches hold, as this or the last run tells.
+  bool exceeds_caches() const noexcept { return bytes_together() > own_cache_bytes_; }
   // Of this run so far or the last one, whichever is longer.
   size_t bytes_together() const noexcept { return std::max(together_, before_); }
 

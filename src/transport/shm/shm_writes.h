@@ -58,8 +58,12 @@ class ShmWrites {
     if (bytes < bytes_min) return copy_memory(place, data, bytes);
     const Way way = next();
     const TimeNs start = way.timed ? now_ns() : 0;
-    if (way.store == Store::cached) write_as_usual(place, data, bytes);
-    else write_past_caches(place, data, bytes);
+    if (way.store == Store::cached) {
+      write_as_usual(place, data, bytes);
+    } else {
+      know_input(data, bytes);
+      copy_bytes(place, data, bytes, Store::streaming);
+    }
     if (way.timed) took(way.store, bytes, now_ns() - start);
   }
 
@@ -68,7 +72,8 @@ class ShmWrites {
 
   // Writes a message or a part of one, and learns nothing.
   void write_as_usual(std::byte* place, const std::byte* data, size_t bytes) noexcept {
-    if (comes_from_memory(data, bytes)) copy_from_memory(place, data, bytes);
+    know_input(data, bytes);
+    if (bytes >= row_bytes_min && input_.exceeds_caches()) copy_from_memory(place, data, bytes);
     else copy_memory(place, data, bytes);
   }
 
@@ -83,20 +88,16 @@ class ShmWrites {
   static constexpr size_t gap_bytes = 512, gap_message_bytes_max = 16 * 1024 - 1;
 
  private:
-  static constexpr size_t from_memory_bytes_min = 8 * 1024;  // what is less does not stand in a row
+  static constexpr size_t row_bytes_min = 8 * 1024;  // what is less does not stand in a row
   static constexpr uint64_t far_kib_ns = 180;  // a KiB takes 25 to 150 ns where the cores are near, 240 to 500 where far
   static constexpr uint64_t gain_min = 3;      // what the other way must be better by, or memory itself is what is slow
   static constexpr uint32_t looks_every = 8, tries_every = 128;
   static constexpr uint32_t far_streak = 4, near_streak = 2;  // a look may have met a moment when another had the core
   static constexpr uint32_t regrets_max = 2, rest_looks = 500;  // of the other way; until it is thought of again
 
-  // To be asked once of each message, however it is written: so the inputs are known.
-  bool comes_from_memory(const std::byte* data, size_t bytes) noexcept {
-    return bytes >= from_memory_bytes_min && input_.exceeds_caches(data, bytes);
-  }
-  void write_past_caches(std::byte* place, const std::byte* data, size_t bytes) noexcept {
-    comes_from_memory(data, bytes);
-    copy_bytes(place, data, bytes, Store::streaming);
+  // Of each message, however it is written.
+  void know_input(const std::byte* data, size_t bytes) noexcept {
+    if (bytes >= row_bytes_min) input_.add(data, bytes);
   }
 
   void took_usual(size_t bytes, uint64_t kib_ns) noexcept {
