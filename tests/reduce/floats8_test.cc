@@ -22,6 +22,27 @@ TEST_P(AllPairs, GiveTheReferencesBits) {
   expect_exact_pairs(GetParam(), first, second);
 }
 
+// A sum of two is rounded to fewer bits than it has, but so few that nothing is near the middle; of three it may be.
+TEST_P(AllPairs, BesideAThirdThatDecidesTheRoundingGiveTheReferencesBits) {
+  const DataType type = GetParam();
+  std::vector<std::vector<uint8_t>> inputs(3, std::vector<uint8_t>(256 * 256));
+  for (size_t i = 0; i < inputs[0].size(); ++i) inputs[0][i] = uint8_t(i / 256), inputs[1][i] = uint8_t(i);
+  const void* pointers[] = {inputs[0].data(), inputs[1].data(), inputs[2].data()};
+  std::vector<uint8_t> output(inputs[0].size());
+  for (const uint8_t third : {0x01, 0x81, 0x02, 0x84, 0x0d, 0x20, 0xb8, 0x7a}) {
+    std::fill(inputs[2].begin(), inputs[2].end(), third);
+    for (const uint32_t divisor : {0u, 3u, 1000u}) {
+      const std::vector<uint8_t> expected = reference_reduce(type, ReduceOp::sum, inputs, divisor);
+      on_every_target([&] {
+        reduce_function(type, ReduceOp::sum)(output.data(), pointers, 3, output.size(), divisor, Store::cached);
+        for (size_t i = 0; i < output.size(); ++i)
+          ASSERT_EQ(output[i], expected[i]) << fmt::format("{:#x} + {:#x} + {:#x}, divisor {}", i / 256, i % 256, third, divisor);
+      });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 uint8_t reduced(DataType type, ReduceOp op, uint8_t a, uint8_t b) {
   const void* inputs[] = {&a, &b};
   uint8_t result;
