@@ -24,13 +24,11 @@ inline bool has_byte_tables() { return __builtin_cpu_supports("avx512vbmi"); }
 // as it is, e4m3 times 2^-8.
 struct Float8e4m3Format {
   using Element = Float8e4m3Element;
-  static constexpr int mantissa_bits = 3, bias = 7 + 8;
-  static constexpr int largest = 0x7e;
+  static constexpr int halvings = 8, largest = 0x7e;
 };
 struct Float8e5m2Format {
   using Element = Float8e5m2Element;
-  static constexpr int mantissa_bits = 2, bias = 15;
-  static constexpr int largest = 0x7b;
+  static constexpr int halvings = 0, largest = 0x7b;
 };
 
 // The two bytes of a float32 that are not 0, of every code without its sign. Codes above the largest give NaN, infinity's too:
@@ -41,14 +39,15 @@ struct Float8Tables {
 
 template <class Format>
 constexpr Float8Tables make_tables() {
+  using Code = typename Format::Element::Code;
+  constexpr int one = 1 << Code::mantissa_bits;
   Float8Tables tables = {};
   for (int code = 0; code < 128; ++code) {
-    const int exponent = code >> Format::mantissa_bits, mantissa = code & ((1 << Format::mantissa_bits) - 1);
-    const int one = 1 << Format::mantissa_bits;
+    const int exponent = code / one, mantissa = code % one;
     // A mantissa's last bit weighs 2^(1 - bias - mantissa_bits) where the exponent is least.
     float value = exponent == 0 ? float(mantissa) : float(one + mantissa);
     for (int e = 1; e < exponent; ++e) value *= 2;
-    for (int e = 0; e < Format::bias + Format::mantissa_bits - 1; ++e) value /= 2;
+    for (int e = 1; e < Code::bias + Code::mantissa_bits + Format::halvings; ++e) value /= 2;
     const uint32_t bits = code > Format::largest ? 0x7fc00000u : std::bit_cast<uint32_t>(value);
     tables.upper[size_t(code)] = uint8_t(bits >> 24);
     tables.lower[size_t(code)] = uint8_t(bits >> 16);
@@ -134,7 +133,7 @@ class Float8Sum {
 
   // The magnitude's code, to nearest even, saturated, with its sign.
   static HWY_INLINE __m512i code(__m512i half, __m512i magnitude) {
-    constexpr int shift = 10 - Format::mantissa_bits;
+    constexpr int shift = 10 - Format::Element::Code::mantissa_bits;
     const __m512i finite = _mm512_min_epu16(magnitude, _mm512_set1_epi16(Format::largest << shift));
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(finite, shift), _mm512_set1_epi16(1));
     const __m512i rounded = _mm512_add_epi16(_mm512_add_epi16(finite, _mm512_set1_epi16((1 << (shift - 1)) - 1)), odd);

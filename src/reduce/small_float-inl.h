@@ -22,8 +22,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Whether float16 is converted by instructions, exactly and to nearest even.
 constexpr bool native_float16 = (HWY_TARGET & (HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL)) != 0;
 
-template <int mantissa_bits, int bias>
+template <int mantissa, int exponent_bias>
 struct SmallFloatCode {
+  static constexpr int mantissa_bits = mantissa, bias = exponent_bias;
   static constexpr int shift = 23 - mantissa_bits;
   static constexpr int32_t smallest_normal = (128 - bias) << 23;  // 2^(1 - bias) as the bits of a float32
 
