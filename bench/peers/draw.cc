@@ -19,7 +19,7 @@ int main() {
       for (const auto& one : json.at("series")) {
         const size_t colour = one.at("colour");
         if (colour >= tutti::plot::colours)
-          throw std::invalid_argument(fmt::format("colour: {}, but there are {}, and two series would look alike", colour, tutti::plot::colours));
+          throw std::invalid_argument(fmt::format("colour: {} is not below {}, the number of colours", colour, tutti::plot::colours));
         plot.series.push_back({one.at("name"), one.at("points"), int(colour)});
       }
     }

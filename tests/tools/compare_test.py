@@ -64,6 +64,11 @@ class Compare(unittest.TestCase):
         colours = re.findall(r"<path d='[^']*' fill='none' stroke='(#\w+)'", drawing)
         self.assertEqual(len(colours), len(chosen))
         self.assertEqual(len(set(colours)), len(chosen), colours)
+        series = {"name": "one more", "points": [[8, 1]], "colour": 9}
+        plots = [{"title": "", "x_label": "", "y_label": "", "series": [series]}]
+        refused = subprocess.run([BUILD / "bench/peers/draw-curves"], input=json.dumps(plots), text=True, capture_output=True, check=False)
+        self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+        self.assertIn("colour: 9 is not below 9", refused.stderr)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
     def test_holds_tutti_against_what_memory_could_do_at_the_time(self):
