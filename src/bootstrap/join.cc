@@ -145,7 +145,9 @@ class Joiner {
         throw Error(Code::invalid_usage,
                     version_sentence(secret_.version, result.version, "the meeting place at " + result.address));
       case DialResult::Kind::stranger:
-        throw Error(Code::invalid_usage, "the id is of another job: " + result.detail);
+        throw Error(Code::invalid_usage,
+                    "the id is of another job, or its meeting place has closed and another has its port now: " +
+                        result.detail);
       case DialResult::Kind::refused:
         throw Error(Code::remote_error,
                     "the meeting place has closed, or its process has ended: " + result.detail);
