@@ -49,6 +49,15 @@ class Engine::Ahead : public Engine::Places<v_form, multiplied> {
     return !multiplied && fold.n_from == 0 && fold.dst.count == 0 && channel_.step < plan_.first_receiving_step();
   }
 
+  // What this step's receiver is sent next from behind its message: what the tiles that follow take of an input that is sent as it is.
+  // Nothing else may go there in between.
+  size_t bytes_behind_message(const Fold& fold) const noexcept {
+    const bool one_each = plan_.steps.size() == 1 || plan_.one_message_each;
+    if (multiplied || work_.vectors > 1 || !plan_.only_sends() || !one_each) return 0;
+    const bool sends_input = fold.keeps && fold.n_from == 0 && (fold.dst.count == 0 || fold.copies_input());
+    return sends_input ? bytes_of_later_tiles(fold.a) : 0;
+  }
+
   // The message of a step with what the same rank sends next to where the memory goes on: in this tile, and in later ones.
   size_t bytes_received_on(uint32_t first) const noexcept {
     const Fold& fold = plan_.steps[first];

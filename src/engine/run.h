@@ -517,8 +517,10 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     Puts puts = at_leisure || (lends_on && to.size() == 1) ? work_.puts : Puts::nowhere;
     if (puts != Puts::nowhere && !at_leisure && (channel_.tile > 0 || channel_.step > 0))
       puts = puts == Puts::else_lends ? Puts::nowhere : Puts::goes_on;
+    const size_t behind = data == read_at(fold.source()) ? Base::bytes_behind_message(fold) : 0;
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
+      if (behind > 0) receiver.may_send_on(behind);
       if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts);
       if (bytes >= awaited_bytes_min && work_.only_sends) receiver.may_be_awaited();
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)

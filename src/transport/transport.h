@@ -153,6 +153,11 @@ class Endpoint {
   // one after the other, and keep their content as the first ones do. So the peer may take all of them at once.
   virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] Puts puts) noexcept {}
 
+  // Before a message is sent from the caller's memory: the bytes that follow it there, as many as `behind`, go to this peer next, in
+  // messages of the same call and signature, each as large as this one but perhaps the last, and keep their content. So they may be
+  // written with it. Holds for that message.
+  virtual void may_send_on([[maybe_unused]] size_t behind) noexcept {}
+
   // Before a message of awaited_bytes_min bytes or more is sent to a peer who sends nothing meanwhile: he may be waiting for it, and
   // take what is written while the rest is.
   virtual void may_be_awaited() noexcept {}

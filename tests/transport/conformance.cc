@@ -349,6 +349,43 @@ TEST_P(TransportConformance, AFullFifoSaysAgainAndLosesNothing) {
   }
 }
 
+TEST_P(TransportConformance, MessagesThatAreSaidToFollowArriveOneByOne) {
+  connect(2, 1);
+  uint64_t signature = 0;
+  for (const size_t bytes : {size_t{8}, size_t{2000}, bytes_max_ / 3, bytes_max_}) {
+    for (const size_t last : {size_t{0}, size_t{1}, bytes - 1}) {
+      const size_t all = 20 * bytes + last;
+      const std::vector<std::byte> data = data_of(all, ++signature);
+      std::vector<std::byte> received(all);
+      size_t sent = 0, sent_of_message = 0, came = 0, came_of_message = 0;
+      ASSERT_EQ(settle([&] {
+        if (sent < all) {
+          const size_t message = std::min(bytes, all - sent);
+          endpoint(0, 1).may_send_on(all - sent - message);
+          const Status status = endpoint(0, 1).send(data.data() + sent, message, signature, sent_of_message);
+          if (status == Status::failed) return status;
+          if (status == Status::done) sent += message, sent_of_message = 0;
+        }
+        const size_t message = std::min(bytes, all - came);
+        Status status = Status::again;
+        const std::byte* seen = nullptr;
+        if (came / bytes % 3 == 2) {
+          status = endpoint(1, 0).view(message, signature, seen);
+          if (status == Status::done) std::memcpy(received.data() + came, seen, message), endpoint(1, 0).release();
+        } else {
+          status = endpoint(1, 0).recv(received.data() + came, message, signature, came_of_message);
+        }
+        if (status != Status::done) return status;
+        came += message, came_of_message = 0;
+        return came == all ? Status::done : Status::again;
+      }), Status::done) << bytes << " bytes, last " << last;
+      EXPECT_EQ(received, data) << bytes << " bytes, last " << last;
+      EXPECT_EQ(sent, all);
+    }
+  }
+  EXPECT_TRUE(all_has_come(0, 1));
+}
+
 TEST_P(TransportConformance, ReservedPlacesAreAlignedAndStay) {
   connect(2, 1);
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{40}, size_t{104}, size_t{105}, size_t{128}, size_t{4096}, bytes_max_}) {

@@ -107,6 +107,26 @@ TEST_F(TcpCalls, AMessageOfMiddleSizeIsReadStraightIntoPlaceByOneCall) {
   EXPECT_EQ(calls_of(20'000, 1), 2);
 }
 
+TEST_F(TcpCalls, MessagesThatAreSaidToFollowAreWrittenByOneCall) {
+  constexpr size_t bytes = 20'000, count = 5;
+  std::vector<std::byte> data(bytes * count);
+  int least = count;
+  for (int i = 0; i < 20; ++i) {
+    const int before = calls;
+    for (size_t at = 0; at < data.size(); at += bytes) {
+      size_t done = 0;
+      transports_[0]->endpoint(1, 0)->may_send_on(data.size() - at - bytes);
+      ASSERT_EQ(transports_[0]->endpoint(1, 0)->send(data.data() + at, bytes, 1, done), Status::done);
+    }
+    least = std::min(least, calls - before);
+    for (size_t at = 0; at < data.size(); at += bytes) {
+      size_t done = 0;
+      while (transports_[1]->endpoint(0, 0)->recv(data.data() + at, bytes, 1, done) == Status::again) transports_[1]->progress();
+    }
+  }
+  EXPECT_EQ(least, 1);
+}
+
 TEST_F(TcpCalls, ProgressAsksTheKernelSeldomWhereNothingIsWaitedFor) {
   exchange(8, 1);
   const int before = calls;

@@ -1,11 +1,14 @@
 // The TCP transport's data path: moving messages between memory and sockets. No allocation; a system call moves bytes,
 // or asks the kernel which sockets can.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
 #include "transport/tcp/tcp_endpoint.h"
 
@@ -39,6 +42,8 @@ Status TcpEndpoint::fail_errno(int error_number) noexcept {
 
 Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const TcpHeader header{bytes, signature};
+  const size_t behind = std::exchange(behind_, 0);
+  if (sent_ahead_ > 0 && is_sent_ahead(bytes, bytes_done)) return Status::done;
   if (transport_.holds_small() && hold(header, data)) {
     ++sent_;
     bytes_done = bytes;
@@ -48,34 +53,60 @@ Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   if (staged != Status::done) return staged;
   if (bytes > message_bytes_max_) return fail(FaultKind::system, EMSGSIZE);
   if (!may_write()) return Status::again;
-  const ssize_t n = write_message(header, data, bytes, bytes_done);
+  const ssize_t n = write_message(header, data, bytes_done, behind);
   if (n < 0) return errno == EAGAIN || errno == EINTR ? written_short() : fail_errno(errno);
   transport_.moved();
   const size_t of_header = std::min(size_t(n), sizeof header - header_sent_);
+  const size_t of_message = std::min(size_t(n) - of_header, bytes - bytes_done);
   header_sent_ += of_header;
-  bytes_done += size_t(n) - of_header;
+  bytes_done += of_message;
   if (header_sent_ < sizeof header || bytes_done < bytes) return written_short();
   header_sent_ = 0;
+  sent_ahead_ = size_t(n) - of_header - of_message;
   ++sent_;
   return Status::done;
 }
 
-ssize_t TcpEndpoint::write_message(const TcpHeader& header, const std::byte* data, size_t bytes,
-                                   size_t bytes_done) noexcept {
+// Whether the next message has been written with one before it; else, how much of it has.
+bool TcpEndpoint::is_sent_ahead(size_t bytes, size_t& bytes_done) noexcept {
+  if (sent_ahead_ >= sizeof(TcpHeader) + bytes) {
+    sent_ahead_ -= sizeof(TcpHeader) + bytes;
+    bytes_done = bytes;
+    ++sent_;
+    return true;
+  }
+  header_sent_ = std::min(sent_ahead_, sizeof(TcpHeader));
+  bytes_done = std::exchange(sent_ahead_, 0) - header_sent_;
+  return false;
+}
+
+// What is left of the message, and of those behind it what is written at once.
+ssize_t TcpEndpoint::write_message(const TcpHeader& header, const std::byte* data, size_t bytes_done, size_t behind) noexcept {
+  const size_t bytes = header.bytes;
   if (bytes <= tcp_small_bytes && header_sent_ == 0) {
     std::byte together[sizeof header + tcp_small_bytes];
     std::memcpy(together, &header, sizeof header);
     put(together + sizeof header, data, bytes);
     return ::send(socket_.get(), together, sizeof header + bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
-  iovec parts[2] = {
-      {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(&header)) + header_sent_,
-       sizeof header - header_sent_},
-      {const_cast<std::byte*>(data) + bytes_done, bytes - bytes_done},
+  iovec parts[2 * tcp_messages_at_once];
+  size_t n = 0;
+  const auto add = [&](const void* from, size_t all, size_t done) {
+    parts[n++] = {static_cast<std::byte*>(const_cast<void*>(from)) + done, all - done};
   };
+  add(&header, sizeof header, header_sent_);
+  add(data, bytes, bytes_done);
+  const size_t end = bytes > tcp_small_bytes ? bytes + behind : bytes;
+  const TcpHeader last{bytes > 0 ? end % bytes : 0, header.signature};
+  for (size_t at = bytes; at < end && n < std::size(parts); at += bytes) {
+    const TcpHeader& next = end - at < bytes ? last : header;
+    if (at + next.bytes > tcp_bytes_at_once) break;
+    add(&next, sizeof next, 0);
+    add(data + at, next.bytes, 0);
+  }
   msghdr message{};
   message.msg_iov = parts;
-  message.msg_iovlen = 2;
+  message.msg_iovlen = n;
   return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -262,7 +293,7 @@ Status TcpEndpoint::advance(std::byte* payload, const TcpHeader* expected) noexc
       return Status::failed;
     }
     // A read that came back short emptied the socket: another one now would be in vain.
-    if (first ? !worth_reading(expected != nullptr) : !readable_) return Status::again;
+    if (first ? !worth_reading(expected) : !readable_) return Status::again;
     if (!read(payload, expected)) return Status::again;
   }
 }
@@ -281,12 +312,21 @@ void TcpEndpoint::take_payload(std::byte* payload) noexcept {
   inbox_begin_ += n;
 }
 
-bool TcpEndpoint::worth_reading(bool asked) noexcept {
+// Where a large message is awaited, a read in vain would do harm: it holds the socket's lock, so what acknowledges this rank's own last
+// message waits for it, and the pages that leaves are freed on this core, though they lie in the other one's cache. (Measured, Zen 4,
+// a message of 1 MiB there and back: docs/tuning.md.)
+bool TcpEndpoint::worth_reading(const TcpHeader* expected) noexcept {
   if (readable_ || ended_) return true;
-  if (!asked) return false;
+  if (expected == nullptr) return false;
   if (!found_empty_) return true;
   wait_in_round();
-  return transport_.few_wait() || ++refusals_ % patience == 0;
+  if (!transport_.few_wait() && ++refusals_ % patience != 0) return false;
+  return expected->bytes < tcp_large_bytes || has_arrived();
+}
+
+bool TcpEndpoint::has_arrived() const noexcept {
+  pollfd look{socket_.get(), POLLIN, 0};
+  return ::poll(&look, 1, 0) != 0;
 }
 
 void TcpEndpoint::wait_in_round() noexcept {

@@ -29,6 +29,12 @@ static_assert(sizeof(TcpHeader) == 16 && std::endian::native == std::endian::lit
 inline constexpr size_t tcp_inbox_bytes = 4096;
 // Messages up to this size are copied, so that each costs one plain system call and neighbours share it.
 inline constexpr size_t tcp_small_bytes = 1024;
+// Of a message this large it is asked whether anything has arrived, before it is read; a smaller one would pay for two system calls.
+inline constexpr size_t tcp_large_bytes = 64 * 1024;
+// What is written at once, where it is known what follows a message: so many messages, of so many bytes in all. A write for each takes the
+// kernel longer: it writes to pages that the receiver has just read, and which lie in its core's cache. (Measured, Zen 4, broadcasts:
+// docs/tuning.md.)
+inline constexpr size_t tcp_messages_at_once = 16, tcp_bytes_at_once = size_t{1} << 20;
 // Whole messages that can wait on the receiving side of an endpoint, one of which may be under view.
 inline constexpr int tcp_slots = 2;
 
@@ -60,6 +66,7 @@ class TcpEndpoint final : public Endpoint {
   TcpEndpoint(TcpTransport& transport, Fd socket, std::byte* memory, size_t message_bytes_max);
 
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  void may_send_on(size_t behind) noexcept override { behind_ = behind; }
   std::byte* reserve(size_t bytes) noexcept override;
   void commit(size_t bytes, uint64_t signature) noexcept override;
   Status flush() noexcept override;
@@ -85,7 +92,8 @@ class TcpEndpoint final : public Endpoint {
 
   Status write_staged() noexcept;
   bool hold(const TcpHeader& header, const std::byte* data) noexcept;
-  ssize_t write_message(const TcpHeader& header, const std::byte* data, size_t bytes, size_t bytes_done) noexcept;
+  bool is_sent_ahead(size_t bytes, size_t& bytes_done) noexcept;
+  ssize_t write_message(const TcpHeader& header, const std::byte* data, size_t bytes_done, size_t behind) noexcept;
   bool may_write() noexcept;
   Status written_short() noexcept;
   Status fail(FaultKind kind, int error_number = 0, const TcpHeader& received = {}) noexcept;
@@ -95,7 +103,8 @@ class TcpEndpoint final : public Endpoint {
   void take_header() noexcept;
   void take_payload(std::byte* payload) noexcept;
   bool read(std::byte* payload, const TcpHeader* expected) noexcept;
-  bool worth_reading(bool asked) noexcept;
+  bool worth_reading(const TcpHeader* expected) noexcept;
+  bool has_arrived() const noexcept;
   void wait_in_round() noexcept;
   void end_message() noexcept;
   Slot& filled_slot() noexcept { return slots_[size_t(first_ ^ staged_)]; }
@@ -110,6 +119,8 @@ class TcpEndpoint final : public Endpoint {
   // Sending.
   bool blocked_ = false;       // the socket takes no more until on_writable()
   size_t header_sent_ = 0;     // of the message under send()
+  size_t behind_ = 0;          // as may_send_on() was told of that one
+  size_t sent_ahead_ = 0;      // bytes of the messages after the last one that was sent, written with it
   std::byte* staging_;         // payload of a produced message; its header lies right before it. Or messages that are held
   std::byte* out_ = nullptr;   // what is not yet written of the committed message, or of those held: [out_, out_end_)
   std::byte* out_end_ = nullptr;
