@@ -7,7 +7,9 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 
 #include <fmt/format.h>
 
@@ -22,6 +24,32 @@ constexpr int backlog_max = 4096;  // the kernel lowers it to net.core.somaxconn
 void switch_on(int fd, int level, int option) noexcept {
   const int on = 1;
   ::setsockopt(fd, level, option, &on, sizeof on);
+}
+
+// A congestion control, as TCP_CONGESTION names it.
+using Control = std::array<char, 16>;
+
+Control usual_control() noexcept {
+  static const Control usual = [] {
+    Control name{};
+    socklen_t bytes = name.size();
+    const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ::getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name.data(), &bytes);
+    return name;
+  }();
+  return usual;
+}
+
+void control_congestion(int fd, const Control& by) noexcept {
+  ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, by.data(), socklen_t(::strnlen(by.data(), by.size())));
+}
+
+// Within a host nothing is congested, and who paces what is sent, as bbr does, only takes time. A connection that has begun with
+// such a control is paced for good, so each begins with one that does not, which every kernel has; where it turns out to lead to another
+// host, the system's own takes over.
+void begin_as_within_host(int fd) noexcept { control_congestion(fd, {"reno"}); }
+void go_on_as_connected(const Fd& fd) noexcept {
+  if (local_address(fd).ip != peer_address(fd).ip) control_congestion(fd.get(), usual_control());
 }
 
 // Binds and listens; 0 or errno.
@@ -42,6 +70,7 @@ int try_listen(int fd, int family, uint16_t port) noexcept {
     bytes = sizeof address;
   }
   switch_on(fd, SOL_SOCKET, SO_REUSEADDR);
+  begin_as_within_host(fd);  // for what is accepted
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&storage), bytes) != 0) return errno;
   return ::listen(fd, backlog_max) == 0 ? 0 : errno;
 }
@@ -124,6 +153,7 @@ Fd start_connect(const JobId::Address& address, int* error_number, System* syste
   *error_number = errno;
   if (!fd.valid()) return fd;
   switch_on(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+  begin_as_within_host(fd.get());
   // An interrupted connect goes on by itself, as a started one does.
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&storage), bytes) == 0 || errno == EINPROGRESS ||
       errno == EINTR) {
@@ -138,7 +168,9 @@ int connect_result(const Fd& fd) noexcept {
   if (System* const system = system_of(fd)) return system->connect_result(fd.get());
   int error = 0;
   socklen_t bytes = sizeof error;
-  return ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+  if (error == 0) go_on_as_connected(fd);
+  return error;
 }
 
 Fd accept_connection(const Fd& listener, int* error_number) noexcept {
@@ -152,7 +184,9 @@ Fd accept_connection(const Fd& listener, int* error_number) noexcept {
     *error_number = fd.valid() ? 0 : errno;
     // A connection that ended while it waited is no reason to stop looking for the next.
     if (!fd.valid() && (errno == EINTR || errno == ECONNABORTED || errno == EPROTO)) continue;
-    if (fd.valid()) switch_on(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+    if (!fd.valid()) return fd;
+    switch_on(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+    go_on_as_connected(fd);
     return fd;
   }
 }

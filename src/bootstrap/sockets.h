@@ -29,6 +29,8 @@ uint16_t local_port(const Fd& fd);
 JobId::Address local_address(const Fd& fd) noexcept;
 JobId::Address peer_address(const Fd& fd) noexcept;
 
+// What leads to another host is under the system's congestion control, what does not under reno, which paces nothing.
+
 // Starts to connect. An invalid Fd and *error_number where that fails at once; otherwise wait for POLLOUT, then ask
 // connect_result (0: connected).
 Fd start_connect(const JobId::Address& address, int* error_number, System* system = nullptr) noexcept;

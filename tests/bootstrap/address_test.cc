@@ -1,7 +1,12 @@
 // Interfaces: which are allowed, in which order their addresses are tried, how addresses read.
 #include "bootstrap/address.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -74,6 +79,35 @@ TEST(Sockets, AListenerHearsBothFamiliesOnOnePort) {
     pollfd wait{listener.get(), POLLIN, 0};
     EXPECT_EQ(poll_until({&wait, 1}, now_ns() + 5 * ns_per_s), 1) << text;
     EXPECT_TRUE(accept_connection(listener, &error).valid()) << text;
+  }
+}
+
+std::string congestion_control_of(int fd) {
+  char name[16] = {};
+  socklen_t bytes = sizeof name;
+  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+  return name;
+}
+
+// An address of the loopback network that is not the one which calls it stands for another host's.
+TEST(Sockets, TheSystemsCongestionControlIsOfOtherHosts) {
+  const Fd listener = listen_everywhere(0, nullptr);
+  const Fd untouched(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const std::string usual = congestion_control_of(untouched.get());
+  for (const bool within : {true, false}) {
+    int error = 0;
+    const Fd fd = start_connect(resolve(within ? "127.0.0.1" : "127.0.0.2", local_port(listener)).front(), &error);
+    ASSERT_TRUE(fd.valid()) << error;
+    pollfd wait{fd.get(), POLLOUT, 0};
+    ASSERT_EQ(poll_until({&wait, 1}, now_ns() + 5 * ns_per_s), 1);
+    ASSERT_EQ(connect_result(fd), 0);
+    wait = {listener.get(), POLLIN, 0};
+    ASSERT_EQ(poll_until({&wait, 1}, now_ns() + 5 * ns_per_s), 1);
+    const Fd accepted = accept_connection(listener, &error);
+    ASSERT_TRUE(accepted.valid()) << error;
+    ASSERT_EQ(local_address(fd).ip == peer_address(fd).ip, within);
+    EXPECT_EQ(congestion_control_of(fd.get()), within ? "reno" : usual);
+    EXPECT_EQ(congestion_control_of(accepted.get()), within ? "reno" : usual);
   }
 }
 
