@@ -50,10 +50,11 @@ class Engine::Ahead : public Engine::Places<v_form, multiplied> {
   }
 
   // What this step's receiver is sent next from behind its message: what the tiles that follow take of an input that is sent as it is.
-  // Nothing else may go there in between.
+  // Nothing else may go there in between. Not where several are sent to and all send, too: so much under way at once gains nothing.
   size_t bytes_behind_message(const Fold& fold) const noexcept {
     const bool one_each = plan_.steps.size() == 1 || plan_.one_message_each;
-    if (multiplied || work_.vectors > 1 || !plan_.only_sends() || !one_each) return 0;
+    if (multiplied || work_.vectors > 1 || !one_each || channel_.step >= plan_.first_receiving_step()) return 0;
+    if (!plan_.only_sends() && plan_.messages_before_receiving() > 1) return 0;
     const bool sends_input = fold.keeps && fold.n_from == 0 && (fold.dst.count == 0 || fold.copies_input());
     return sends_input ? bytes_of_later_tiles(fold.a) : 0;
   }

@@ -94,6 +94,11 @@ struct Plan {
     while (step < steps.size() && steps[step].n_from == 0) ++step;
     return step;
   }
+  uint32_t messages_before_receiving() const {
+    uint32_t n = 0;
+    for (uint32_t step = 0; step < first_receiving_step(); ++step) n += steps[step].n_to;
+    return n;
+  }
   bool only_sends() const { return first_receiving_step() == steps.size(); }
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }
   std::span<const uint32_t> to(const Fold& f) const { return {peers.data() + f.peers + f.n_from, f.n_to}; }
