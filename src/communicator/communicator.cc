@@ -183,7 +183,7 @@ inline Status Communicator::linger(Operation& operation, Status status) noexcept
   return status;
 }
 
-[[gnu::always_inline]] inline Code Communicator::finish(Operation& operation, Status status) noexcept {
+Code Communicator::finish(Operation& operation, Status status) noexcept {
   if (recorder_->tracing()) [[unlikely]]
     return status == Status::done ? Code::success : wait_for(operation, timeout_ns_);
   status = linger(operation, status);

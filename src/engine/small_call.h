@@ -128,15 +128,6 @@ class Engine::SmallCall {
     return operation.n_first_sends_ > 0 ? move_to(operation, operation.n_first_sends_) : move(operation);
   }
 
-  // Of the message that is awaited.
-  static Watch watch(const Operation& operation) noexcept {
-    const Operation::Channel& channel = operation.channel_[0];
-    if (channel.step >= operation.n_small_steps_) return {};
-    const Step& step = operation.small_steps_[channel.step];
-    if (step.kind == Step::Kind::sends || channel.next_in >= step.n_peers) return {};
-    return channel.endpoints[step.peers[channel.next_in]]->watch();
-  }
-
   // What is on the way from a message's arrival to the next one's leaving, where two ranks answer each other, has code of its own: the
   // last step, which stores one message or adds it to something of the rank's own; and the first one, which sends one message.
   static void find_short_ways(Operation& operation) noexcept {
