@@ -29,7 +29,7 @@ uint16_t local_port(const Fd& fd);
 JobId::Address local_address(const Fd& fd) noexcept;
 JobId::Address peer_address(const Fd& fd) noexcept;
 
-// What leads to another host is under the system's congestion control, what does not under reno, which paces nothing.
+// Connections to another host are under the system's congestion control; those within this one under reno, which paces nothing.
 
 // Starts to connect. An invalid Fd and *error_number where that fails at once; otherwise wait for POLLOUT, then ask
 // connect_result (0: connected).

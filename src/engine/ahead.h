@@ -52,11 +52,12 @@ class Engine::Ahead : public Engine::Places<v_form, multiplied> {
   // What this step's receiver is sent next from behind its message: what the tiles that follow take of an input that is sent as it is.
   // Nothing else may go there in between. Not where several are sent to and all send, too: so much under way at once gains nothing.
   size_t bytes_behind_message(const Fold& fold) const noexcept {
-    const bool one_each = plan_.steps.size() == 1 || plan_.one_message_each;
-    if (multiplied || work_.vectors > 1 || !one_each || channel_.step >= plan_.first_receiving_step()) return 0;
-    if (!plan_.only_sends() && plan_.messages_before_receiving() > 1) return 0;
     const bool sends_input = fold.keeps && fold.n_from == 0 && (fold.dst.count == 0 || fold.copies_input());
-    return sends_input ? bytes_of_later_tiles(fold.a) : 0;
+    const size_t behind = sends_input && !multiplied && work_.vectors <= 1 ? bytes_of_later_tiles(fold.a) : 0;
+    if (behind == 0) return 0;
+    const bool one_each = plan_.steps.size() == 1 || plan_.one_message_each;
+    if (!one_each || channel_.step >= plan_.first_receiving_step()) return 0;
+    return plan_.only_sends() || plan_.messages_before_receiving() == 1 ? behind : 0;
   }
 
   // The message of a step with what the same rank sends next to where the memory goes on: in this tile, and in later ones.

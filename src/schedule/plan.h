@@ -96,7 +96,7 @@ struct Plan {
   }
   uint32_t messages_before_receiving() const {
     uint32_t n = 0;
-    for (uint32_t step = 0; step < first_receiving_step(); ++step) n += steps[step].n_to;
+    for (uint32_t step = 0, end = first_receiving_step(); step < end; ++step) n += steps[step].n_to;
     return n;
   }
   bool only_sends() const { return first_receiving_step() == steps.size(); }
