@@ -43,7 +43,7 @@ Status TcpEndpoint::fail_errno(int error_number) noexcept {
 Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const TcpHeader header{bytes, signature};
   const size_t behind = std::exchange(behind_, 0);
-  if (sent_ahead_ > 0 && is_sent_ahead(bytes, bytes_done)) return Status::done;
+  if (sent_ahead_ > 0 && take_sent_ahead(bytes, bytes_done)) return Status::done;
   if (transport_.holds_small() && hold(header, data)) {
     ++sent_;
     bytes_done = bytes;
@@ -67,8 +67,8 @@ Status TcpEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   return Status::done;
 }
 
-// Whether the next message has been written with one before it; else, how much of it has.
-bool TcpEndpoint::is_sent_ahead(size_t bytes, size_t& bytes_done) noexcept {
+// Of what was written ahead, the next message. False: not all of it was; then header_sent_ and bytes_done say how much.
+bool TcpEndpoint::take_sent_ahead(size_t bytes, size_t& bytes_done) noexcept {
   if (sent_ahead_ >= sizeof(TcpHeader) + bytes) {
     sent_ahead_ -= sizeof(TcpHeader) + bytes;
     bytes_done = bytes;
@@ -313,7 +313,7 @@ void TcpEndpoint::take_payload(std::byte* payload) noexcept {
 }
 
 // Where a large message is awaited, a read in vain would do harm: it holds the socket's lock, so what acknowledges this rank's own last
-// message waits for it, and the pages that leaves are freed on this core, though they lie in the other one's cache. (Measured, Zen 4,
+// message waits for it, and so the pages of that message are freed on this core, though they lie in the other one's cache. (Measured, Zen 4,
 // a message of 1 MiB there and back: docs/tuning.md.)
 bool TcpEndpoint::worth_reading(const TcpHeader* expected) noexcept {
   if (readable_ || ended_) return true;

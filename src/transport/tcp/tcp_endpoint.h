@@ -92,7 +92,7 @@ class TcpEndpoint final : public Endpoint {
 
   Status write_staged() noexcept;
   bool hold(const TcpHeader& header, const std::byte* data) noexcept;
-  bool is_sent_ahead(size_t bytes, size_t& bytes_done) noexcept;
+  bool take_sent_ahead(size_t bytes, size_t& bytes_done) noexcept;
   ssize_t write_message(const TcpHeader& header, const std::byte* data, size_t bytes_done, size_t behind) noexcept;
   bool may_write() noexcept;
   Status written_short() noexcept;
