@@ -144,7 +144,7 @@ def sections():
     yield Section("receivers_ready", "grep . /sys/class/infiniband/rxe*/ports/1/hw_counters/*rnr*", "rcvd_rnr_err:0",
                   "send_rnr_err:0", unwanted=(r"rnr\w*:[1-9]",))
     yield Section("recovery", f"env TUTTI_LOG=error TUTTI_TEST_FAULTS={200 if LONG else 10} ./verbs_recovery_test",
-                  r"paths failed", r"PASSED  \] .*15 tests")
+                  r"paths failed", r"PASSED  \] .*16 tests")
     for first in range(0, 200, 50) if LONG else (0,):
         yield faults(first, 50 if LONG else 4)
     for ranks in (2, 3, 5) if LONG else (3,):

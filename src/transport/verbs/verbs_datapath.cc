@@ -81,9 +81,10 @@ void VerbsEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
 // Whether there is a line, and a place in the peer's ring, for a message; it is reserved then.
 bool VerbsEndpoint::may_send(size_t bytes) noexcept {
   for (int look = 0; fault_.kind == FaultKind::none; ++look) {
-    const bool line = sent_ - consumed_ <= mask_;
+    const uint32_t settled_until = settled();
+    const bool line = sent_ - settled_until <= mask_;
     if (line && reserved_ == ShmBulk::npos) {
-      bulk_.give_back(consumed_, sent_);
+      bulk_.give_back(settled_until, sent_);
       reserved_ = bulk_.place(bytes + verbs_unit_bytes);
     }
     if (line && reserved_ != ShmBulk::npos && !ended_ && (by_stream_ ? stream_.has_room() : choose_path() != nullptr))
@@ -194,30 +195,52 @@ VerbsPath* VerbsEndpoint::choose_path() noexcept {
   return best;
 }
 
+// Whether its bytes, here, are not read any more. The peer may have consumed a message that is being sent again, since it came
+// the first time; it is read all the same, until it is out.
 bool VerbsEndpoint::is_delivered(uint32_t number) noexcept {
-  if (ShmBulk::is_consumed(number, consumed_, sent_)) return true;
   const Sent& record = sent(number);
+  const bool consumed = ShmBulk::is_consumed(number, consumed_, sent_);
+  if (consumed && !record.again) return true;
   if (record.path == by_stream) return record.written;
-  return record.path >= 0 && paths_[size_t(record.path)]->is_completed(record.request);
+  if (record.path == by_nothing) return consumed;
+  const VerbsPath& path = *paths_[size_t(record.path)];
+  return path.is_completed(record.request) || (consumed && path.state == VerbsPath::State::dead);
 }
 
-// What was copied can be forgotten by the caller. What was lent is out once the device says so, which it is asked by a
-// marker where no completion is under way that would tell.
+// The number up to which all messages are consumed and none is read any more: their places may be used for others.
+uint32_t VerbsEndpoint::settled() noexcept {
+  if (!repeats_) [[likely]] return settled_ = consumed_;
+  for (; settled_ != consumed_; ++settled_) {
+    if (is_delivered(settled_ + 1)) continue;
+    ask_for_completion(settled_ + 1);
+    return settled_;
+  }
+  repeats_ = false;
+  for (uint32_t number = consumed_ + 1; int32_t(sent_ - number) >= 0; ++number) repeats_ |= sent(number).again;
+  return settled_;
+}
+
+// Asks the device to say when a message is out, where no completion is under way that would tell.
+void VerbsEndpoint::ask_for_completion(uint32_t number) noexcept {
+  const Sent& record = sent(number);
+  if (record.path < 0) return;
+  VerbsPath& path = *paths_[size_t(record.path)];
+  if (path.state != VerbsPath::State::alive || !path.has_room()) return;
+  if (const int result = path.post_marker(record.request); result != 0)
+    path_failed(path, {"the device took no more requests", std::strerror(result)});
+}
+
+// What was copied can be forgotten by the caller. What was lent is out once the device says so.
 Status VerbsEndpoint::flush() noexcept {
   if (fault_.kind != FaultKind::none) return Status::failed;
   if (!lent_) return Status::done;
   ring_paths();
   transport_.poll();
   lent_ = false;
-  for (uint32_t number = consumed_ + 1; int32_t(lent_until_ - number) >= 0; ++number) {
-    const Sent& record = sent(number);
-    if (record.lent == nullptr || is_delivered(number)) continue;
+  for (uint32_t number = settled() + 1; int32_t(lent_until_ - number) >= 0; ++number) {
+    if (sent(number).lent == nullptr || is_delivered(number)) continue;
     lent_ = true;
-    if (record.path < 0) continue;
-    VerbsPath& path = *paths_[size_t(record.path)];
-    if (path.state != VerbsPath::State::alive || !path.has_room()) continue;
-    if (const int result = path.post_marker(record.request); result != 0)
-      path_failed(path, {"the device took no more requests", std::strerror(result)});
+    ask_for_completion(number);
   }
   if (lent_ && is_over()) return fail(FaultKind::closed, 0);
   if (fault_.kind != FaultKind::none) return Status::failed;

@@ -113,10 +113,8 @@ void VerbsEndpoint::revoke() noexcept {
 }
 
 void VerbsEndpoint::attend() noexcept {
-  if (fault_.kind != FaultKind::none) {
-    attention_ = false;
-    return;
-  }
+  attention_ = false;  // a path that fails in what follows wants it again
+  if (fault_.kind != FaultKind::none) return;
   bool settled = true, any_alive = false;
   for (const auto& path : paths_) {
     const bool stops = path->state == VerbsPath::State::stopping;
@@ -139,7 +137,10 @@ void VerbsEndpoint::attend() noexcept {
     attention_ = false;  // whoever still asks for something is told
     return;
   }
-  if (!settled) return;
+  if (!settled) {
+    attention_ = true;
+    return;
+  }
   if (!any_alive && !by_stream_) {
     if (!transport_.tcp_allowed()) {
       fail(FaultKind::system, EIO);
@@ -155,7 +156,7 @@ void VerbsEndpoint::attend() noexcept {
   for (uint32_t number = consumed_ + 1; int32_t(sent_ - number) >= 0; ++number)
     if (sent(number).path == by_nothing && !transmit(number, false)) unsent_ = true;
   if (credit_due_) give_credit();
-  attention_ = unsent_ || credit_due_ || !stream_.empty();
+  attention_ |= unsent_ || credit_due_ || !stream_.empty();
 }
 
 // What the path did not bring for certain has no path now.
@@ -166,6 +167,7 @@ void VerbsEndpoint::resend(int path) noexcept {
     if (record.path != path || is_delivered(number)) continue;
     record.path = by_nothing;
     record.again = true;
+    repeats_ = true;
     ++transport_.counters().resent;
   }
 }
