@@ -341,7 +341,8 @@ TEST(PrivateMemory, IsReadAndWrittenRightWhereEachRankHasACore) {
 }
 
 TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
-  for (const char* const algorithm : {"direct", "ring", "pairwise"}) {
+  using Names = std::vector<const char*>;
+  for (const char* const algorithm : test::sanitized ? Names{"pairwise"} : Names{"direct", "ring", "pairwise"}) {
     RanksOptions options;
     options.channels = 3;
     options.algorithm = algorithm;
@@ -351,13 +352,13 @@ TEST(PrivateMemory, IsReadRightOnSeveralChannelsAndByEveryAlgorithm) {
       all_gather_v(3, rank, 400'003, false, comm);
     });
   }
-  for (const char* const algorithm : {"direct", "chain", "double_tree"}) {
+  for (const char* const algorithm : test::sanitized ? Names{"double_tree"} : Names{"direct", "chain", "double_tree"}) {
     RanksOptions options;
     options.channels = 2;
     options.algorithm = algorithm;
     test::run_threads(2, options, [](int rank, tuttiComm_t comm) { broadcast(2, rank, 300'007, false, comm); });
   }
-  for (const int channels : {1, 3}) {
+  for (const int channels : test::sanitized ? std::vector{3} : std::vector{1, 3}) {
     RanksOptions options;
     options.channels = channels;
     test::run_threads(2, options, [](int rank, tuttiComm_t comm) {

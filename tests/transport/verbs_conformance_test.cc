@@ -1,5 +1,5 @@
-// The verbs transport under the conformance suite: for a machine with RDMA devices rxe0 and rxe1 (tests/rdma boots
-// one).
+// The verbs transport under the conformance suite: over devices of this process alone (fake_verbs.h), or for a guest with RDMA devices
+// (tests/rdma boots one).
 #include "transport/conformance.h"
 #include "transport/verbs_support.h"
 

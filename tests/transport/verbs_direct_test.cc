@@ -1,5 +1,5 @@
-// Messages that the sender's device writes straight to where the receiver wants them. For a machine with RDMA devices
-// rxe0 and rxe1 (tests/rdma boots one).
+// Messages that the sender's device writes straight to where the receiver wants them. Over devices of this process alone
+// (fake_verbs.h), or for a guest with RDMA devices (tests/rdma boots one).
 #include <algorithm>
 #include <memory>
 #include <random>

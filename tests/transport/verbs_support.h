@@ -11,8 +11,10 @@
 
 namespace tutti {
 
-// Where a guest has two devices at the ends of one cable, ranks with even numbers use the one, the others the other.
-inline std::string device_of(int rank) { return rank % 2 == 0 ? "rxe0" : "rxe1"; }
+// There are two devices at the ends of one cable: ranks with even numbers use the one, the others the other. Null: those of a
+// guest, by the machine's libibverbs.
+std::string device_of(int rank);
+const VerbsLibrary* verbs_under_test();
 
 // All ranks, every pair by verbs; `adjust` may change a rank's options. Throws Error where some pair is not reached.
 inline std::vector<std::unique_ptr<Transport>> connected_verbs(
@@ -22,6 +24,7 @@ inline std::vector<std::unique_ptr<Transport>> connected_verbs(
     VerbsOptions mine = options;
     mine.peers.assign(size_t(ranks), true);
     mine.devices = device_of(rank);
+    mine.library = verbs_under_test();
     if (adjust) adjust(mine, rank);
     return make_verbs(*bootstraps[size_t(rank)], mine, Log("rank " + std::to_string(rank)));
   });

@@ -225,7 +225,7 @@ class Setup {
     for (int peer = 0; peer < bootstrap_.size(); ++peer) wanted |= peer != me_ && options_.peers[size_t(peer)];
     if (!wanted) return {};  // memory reaches all of them
     std::string why_not;
-    const VerbsLibrary* const library = VerbsLibrary::load(why_not);
+    const VerbsLibrary* const library = options_.library != nullptr ? options_.library : VerbsLibrary::load(why_not);
     if (library == nullptr) {
       nothing_here_ = why_not;
       log_.debug(fmt::format("verbs: not used: {}", nothing_here_));

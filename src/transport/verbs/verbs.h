@@ -25,6 +25,8 @@ struct ibv_pd;
 
 namespace tutti {
 
+struct VerbsLibrary;
+
 // As ibv_reg_dmabuf_mr.
 using VerbsRegisterFile = ibv_mr*(ibv_pd*, uint64_t offset, size_t bytes, uint64_t address, int fd, int access);
 
@@ -42,6 +44,7 @@ struct VerbsOptions {
   int turn = 0;                               // this rank's number among those of its host, which share the devices
   size_t inline_bytes_max = 256;              // asked of the device; it may offer less
   VerbsRegisterFile* register_file = nullptr; // for tests: in place of the library's
+  const VerbsLibrary* library = nullptr;      // for tests: in place of libibverbs
   WhyNotReached* why_not = nullptr;           // one for each rank, to be filled in; null: nobody asks
 };
 

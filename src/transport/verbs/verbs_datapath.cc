@@ -195,12 +195,12 @@ VerbsPath* VerbsEndpoint::choose_path() noexcept {
   return best;
 }
 
-// Whether its bytes, here, are not read any more. The peer may have consumed a message that is being sent again, since it came
-// the first time; it is read all the same, until it is out.
+// Whether its bytes, here, are not read any more, or in vain. The peer may have consumed a message that is being sent again, since
+// it came the first time; it is read all the same, until it is out or the peer has ended.
 bool VerbsEndpoint::is_delivered(uint32_t number) noexcept {
   const Sent& record = sent(number);
   const bool consumed = ShmBulk::is_consumed(number, consumed_, sent_);
-  if (consumed && !record.again) return true;
+  if (consumed && (!record.again || ended_)) return true;
   if (record.path == by_stream) return record.written;
   if (record.path == by_nothing) return consumed;
   const VerbsPath& path = *paths_[size_t(record.path)];

@@ -34,6 +34,9 @@ class VerbsStream {
   int socket() const noexcept { return socket_.get(); }
   bool has_room() const noexcept { return last_ - first_ < out_.size(); }
   bool empty() const noexcept { return first_ == last_; }
+  // Whether the peer's host has everything. Before, the socket may not be closed: where something comes to it that nobody has
+  // read, the kernel forgets what it has yet to send.
+  bool is_out() const noexcept;
   // Only where has_room().
   void push(const Out& frame) noexcept { out_[last_++ % out_.size()] = frame; }
   // Writes what the kernel takes; `written` is told the message of each frame that is out whole. False: it is broken.

@@ -1,6 +1,8 @@
 // When a path fails: both sides stop it and say so on the connection beside it; then what it did not bring goes another
 // way. Neither side reuses a path's places in a ring before the other's device can no longer write there.
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
@@ -53,6 +55,11 @@ bool VerbsStream::write(Written written) noexcept {
     if (out.number != 0) written(out.number);
   }
   return true;
+}
+
+bool VerbsStream::is_out() const noexcept {
+  int bytes = 0;
+  return empty() && (::ioctl(socket_.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
 }
 
 template <class Place, class Done>
@@ -132,7 +139,7 @@ void VerbsEndpoint::attend() noexcept {
     any_alive |= path->state == VerbsPath::State::alive;
     settled &= path->state == VerbsPath::State::alive || path->state == VerbsPath::State::dead;
   }
-  if (!stream_.empty()) write_stream();
+  if (!stream_.empty() && !ended_) write_stream();
   if (ended_) {
     attention_ = false;  // whoever still asks for something is told
     return;
@@ -176,8 +183,9 @@ void VerbsEndpoint::resend(int path) noexcept {
 
 void VerbsEndpoint::write_stream() noexcept {
   const bool whole = stream_.write([this](uint32_t number) { sent(number).written = true; });
-  if (!whole) stream_ended();
-  else transport_.watch_writing(*this, !stream_.empty());
+  if (whole) return transport_.watch_writing(*this, !stream_.empty());
+  stream_readable();  // what the peer has sent before it ended
+  stream_ended();
 }
 
 void VerbsEndpoint::stream_writable() noexcept { write_stream(); }
@@ -223,12 +231,14 @@ void VerbsEndpoint::stream_ended() noexcept {
 
 bool VerbsEndpoint::drained() noexcept {
   if (ended_ || fault_.kind != FaultKind::none) return true;
-  bool all = !unsent_ && !credit_due_ && stream_.empty();
+  bool all = !unsent_ && !credit_due_ && stream_.is_out();
   for (const auto& path : paths_) {
     if (path->state == VerbsPath::State::stopping || path->state == VerbsPath::State::told) all = false;
     if (path->state != VerbsPath::State::alive || path->is_completed(path->posted())) continue;
     all = false;
-    if (path->has_room() && path->post_marker(path->posted()) != 0) return true;
+    if (!path->has_room()) continue;
+    if (const int result = path->post_marker(path->posted()); result != 0)
+      path_failed(*path, {"the device took no more requests", std::strerror(result)});
   }
   return all;
 }

@@ -1,0 +1,260 @@
+// Faults of devices and of the network between them, at moments that a seed chooses, over devices of the process alone: whatever
+// happens, every message comes once, in order and whole, by another path or by TCP. TUTTI_TEST_FAULTS: how many worlds begin with
+// each kind of fault (40; calls: a quarter of it).
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "communicator/communicator.h"
+#include "communicator/links.h"
+#include "sanitizer.h"
+#include "transport/fake_verbs.h"
+#include "transport/traffic.h"
+#include "transport/verbs_support.h"
+#include "tutti/tutti.h"
+
+namespace tutti {
+namespace {
+
+constexpr TimeNs patience_ns = 20 * ns_per_s;
+
+int worlds_wanted() {
+  const char* const wanted = std::getenv("TUTTI_TEST_FAULTS");
+  return wanted != nullptr ? std::atoi(wanted) : test::sanitized ? 10 : 40;
+}
+
+struct VerbsFaults : ::testing::Test {
+  ~VerbsFaults() override { FakeVerbs::reset(1); }  // for tests that follow, all is whole
+};
+
+enum class Fault { cable_told, cable_untold, device, queue_pair, refused_sends };
+constexpr Fault faults[] = {Fault::cable_told, Fault::cable_untold, Fault::device, Fault::queue_pair, Fault::refused_sends};
+
+void strike(Fault fault, std::mt19937_64& random) {
+  switch (fault) {
+    case Fault::cable_told: return FakeVerbs::cut_cable(true);
+    case Fault::cable_untold: return FakeVerbs::cut_cable(false);
+    case Fault::device: return FakeVerbs::kill_device(int(random() % FakeVerbs::devices));
+    case Fault::queue_pair: return FakeVerbs::break_queue_pair(random());
+    case Fault::refused_sends: return FakeVerbs::refuse_sends(uint32_t(1 + random() % 20));
+  }
+}
+
+struct Outcome {
+  uint64_t paths_failed = 0, resent = 0;
+};
+
+// Traffic of all pairs of two or three ranks, both ways, moved in an order that the seed decides.
+class TrafficUnderFaults {
+ public:
+  explicit TrafficUnderFaults(uint64_t seed) : random_(seed), ranks_(2 + int(random_() % 2)) {
+    FakeVerbs::reset(seed);
+    options_.message_bytes_max = random_() % 2 == 0 ? 4096 : 32 * 1024;
+    options_.memory_bytes_max = random_() % 2 == 0 ? 1 : 2 << 20;  // rings of three messages, or of many
+    options_.inline_bytes_max = random_() % 2 == 0 ? 0 : 256;
+    const bool both_devices = random_() % 2 == 0;
+    transports_ = connected_verbs(ranks_, options_, [&](VerbsOptions& o, int) {
+      if (both_devices) o.devices = "";
+    });
+    FakeVerbs::reset(seed);  // whatever the threads of the set-up have made of it
+    for (int from = 0; from < ranks_; ++from)
+      for (int to = 0; to < ranks_; ++to) {
+        if (from == to) continue;
+        const uint64_t of_pair = seed * 100 + uint64_t(from * ranks_ + to);
+        const Traffic traffic(of_pair, options_.message_bytes_max);
+        senders_.emplace_back(*endpoint(from, to), traffic, count, of_pair + 1, options_.message_bytes_max);
+        receivers_.emplace_back(*endpoint(to, from), traffic, count, of_pair + 2, options_.message_bytes_max);
+      }
+  }
+
+  // All at once: who ends waits for what is under way, and so for the others.
+  ~TrafficUnderFaults() {
+    std::vector<std::jthread> ends;
+    for (auto& transport : transports_) ends.emplace_back([&transport] { transport.reset(); });
+  }
+
+  // Some faults, one after the other.
+  Outcome run(Fault first) {
+    const uint64_t all = count * receivers_.size();
+    uint64_t next_fault = random_() % all;
+    Fault next = first;
+    const TimeNs deadline = now_ns() + patience_ns;
+    for (uint64_t received = 0; received < all && !::testing::Test::HasFailure();) {
+      if (now_ns() > deadline) {
+        ADD_FAILURE() << "only " << received << " of " << all << " messages have come";
+        break;
+      }
+      for (Sender& sender : senders_)
+        if (random_() % 2 != 0) sender.step();
+      for (Receiver& receiver : receivers_)
+        if (random_() % 2 != 0) receiver.step();
+      for (const auto& transport : transports_)
+        if (random_() % 4 != 0) transport->progress();
+      received = 0;
+      for (const Receiver& receiver : receivers_) received += receiver.received();
+      if (received < next_fault) continue;
+      strike(next, random_);
+      next = faults[random_() % std::size(faults)];
+      next_fault += 1 + random_() % all;
+    }
+    Outcome outcome;
+    for (const auto& transport : transports_) {
+      outcome.paths_failed += verbs_counters(*transport)->paths_failed;
+      outcome.resent += verbs_counters(*transport)->resent;
+    }
+    return outcome;
+  }
+
+ private:
+  static constexpr uint64_t count = 60;  // messages of each stream
+  Endpoint* endpoint(int rank, int peer) { return transports_[size_t(rank)]->endpoint(peer, 0); }
+
+  std::mt19937_64 random_;
+  int ranks_;
+  VerbsOptions options_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<Sender> senders_;
+  std::vector<Receiver> receivers_;
+};
+
+TEST_F(VerbsFaults, WhateverFailsEveryMessageComesOnce) {
+  Outcome all;
+  for (const Fault first : faults)
+    for (int world = 0; world < worlds_wanted(); ++world) {
+      const uint64_t seed = uint64_t(world) * std::size(faults) + uint64_t(first);
+      SCOPED_TRACE(seed);
+      const Outcome outcome = TrafficUnderFaults(seed).run(first);
+      ASSERT_FALSE(HasFailure());
+      ASSERT_EQ(FakeVerbs::misuse(), "");
+      all.paths_failed += outcome.paths_failed;
+      all.resent += outcome.resent;
+    }
+  std::printf("%lu paths failed, %lu messages were sent again\n", all.paths_failed, all.resent);
+  EXPECT_GT(all.resent, 0u);
+}
+
+// --- Whole calls, each rank a thread that waits, and sleeps, as ranks do.
+
+constexpr size_t elements_max = (size_t{1} << 16) + 4;
+
+// What the ranks of a world have in common.
+struct CallsWorld {
+  uint64_t seed;
+  Fault fault;
+  int ranks;
+  bool both_devices, lends;
+  int rounds, struck_in;  // in which round somebody strikes
+  std::atomic<bool> struck{false};
+};
+
+class CallingRank {
+ public:
+  CallingRank(CallsWorld& played, const tuttiUniqueId& id, int rank) : world_(played), rank_(rank) {
+    const Log log("rank " + std::to_string(rank));
+    auto bootstrap = Bootstrap::join(decode(std::span<const char, 128>(id.internal)), rank, played.ranks, {}, log);
+    VerbsOptions options;
+    options.channels = 2;  // one of them point to point's
+    options.peers.assign(size_t(played.ranks), true);
+    options.devices = played.both_devices ? "" : device_of(rank);
+    options.library = verbs_under_test();
+    Communicator::Given given;
+    given.links.transports.push_back(make_verbs(*bootstrap, options, log));
+    Transport& verbs = *given.links.transports[0];
+    for (int channel = 0; channel < options.channels; ++channel)
+      for (int peer = 0; peer < played.ranks; ++peer)
+        given.links.endpoints.push_back(peer == rank ? nullptr : verbs.endpoint(peer, channel));
+    given.links.names.assign(size_t(played.ranks), "verbs");
+    given.links.message_bytes_max = verbs.message_bytes_max();
+    given.costs.n = played.ranks;
+    given.costs.classes.resize(1);
+    given.costs.link_class.assign(size_t(played.ranks) * size_t(played.ranks), 0);
+    given.host_of.assign(size_t(played.ranks), 0);
+    given.patience = patience_policy(true, 0);
+    CommunicatorOptions communicator;
+    communicator.timeout_ms = int(patience_ns / ns_per_ms);
+    communicator_ = Communicator::over(std::move(bootstrap), std::move(given), communicator);
+    for (int64_t** buffer : {&in_, &out_}) {
+      void* memory = std::calloc(elements_max, sizeof(int64_t));
+      if (played.lends) {
+        std::free(memory);
+        EXPECT_EQ(tuttiMemAlloc(&memory, elements_max * sizeof(int64_t)), tuttiSuccess);
+      }
+      *buffer = static_cast<int64_t*>(memory);
+    }
+  }
+  ~CallingRank() {
+    communicator_.reset();
+    for (int64_t* buffer : {in_, out_}) {
+      if (world_.lends) tuttiMemFree(buffer);
+      else std::free(buffer);
+    }
+  }
+
+  void work() {
+    std::mt19937_64 random(world_.seed), moments(world_.seed + uint64_t(rank_));
+    for (int round = 0; round < world_.rounds; ++round) {
+      const size_t count = size_t{1} << random() % 17;
+      const bool all_to_all = random() % 3 == 0;
+      if (round >= world_.struck_in && moments() % 2 == 0 && !world_.struck.exchange(true)) strike(world_.fault, moments);
+      if (!call(all_to_all, all_to_all ? count / size_t(world_.ranks) + 1 : count, round)) return;
+    }
+    communicator_->leave();
+  }
+
+ private:
+  bool call(bool all_to_all, size_t count, int round) {
+    const size_t n = size_t(world_.ranks), given = all_to_all ? count * n : count;
+    for (size_t i = 0; i < given; ++i) in_[i] = int64_t(i) * (rank_ + 1) + round;
+    Request request;
+    request.call = {all_to_all ? Collective::all_to_all : Collective::all_reduce, DataType::int64, ReduceOp::sum, 0, count};
+    request.input = reinterpret_cast<const std::byte*>(in_);
+    request.output = reinterpret_cast<std::byte*>(out_);
+    if (communicator_->run(request) != Code::success) {
+      ADD_FAILURE() << "rank " << rank_ << ", round " << round << ": " << communicator_->failure()->sentence;
+      return false;
+    }
+    const int64_t weight = int64_t(n * (n + 1) / 2);
+    for (size_t i = 0; i < given; ++i) {
+      const int64_t wanted = all_to_all ? int64_t(size_t(rank_) * count + i % count) * int64_t(i / count + 1) + round
+                                        : int64_t(i) * weight + round * int64_t(n);
+      if (out_[i] == wanted) continue;
+      ADD_FAILURE() << "rank " << rank_ << ", round " << round << ": element " << i << " of " << given << " is " << out_[i]
+                    << " and should be " << wanted;
+      return false;
+    }
+    return true;
+  }
+
+  CallsWorld& world_;
+  int rank_;
+  std::unique_ptr<Communicator> communicator_;
+  int64_t *in_ = nullptr, *out_ = nullptr;
+};
+
+TEST_F(VerbsFaults, CallsGoOnWithRightResults) {
+  for (const Fault fault : faults)
+    for (int i = 0; i < (worlds_wanted() + 3) / 4; ++i) {
+      const uint64_t seed = uint64_t(i) * std::size(faults) + uint64_t(fault);
+      SCOPED_TRACE(seed);
+      std::mt19937_64 random(seed);
+      FakeVerbs::reset(seed);
+      CallsWorld world{seed, fault, 2 + int(random() % 3), random() % 2 == 0, random() % 2 == 0, 8, int(random() % 8)};
+      tuttiUniqueId id;
+      ASSERT_EQ(tuttiGetUniqueId(&id), tuttiSuccess);
+      {
+        std::vector<std::jthread> threads;
+        for (int rank = 0; rank < world.ranks; ++rank)
+          threads.emplace_back([&, rank] { CallingRank(world, id, rank).work(); });
+      }
+      ASSERT_FALSE(HasFailure());
+      ASSERT_EQ(FakeVerbs::misuse(), "");
+    }
+}
+
+}  // namespace
+}  // namespace tutti
