@@ -72,6 +72,9 @@ struct World {
   int armed = 0;  // queues
   std::string misuse;
 
+  World() {
+    for (size_t i = 0; i < devices.size(); ++i) std::strcpy(devices[i].name, ("fake" + std::to_string(i)).c_str());
+  }
   bool chance(uint32_t one_in) { return random() % one_in == 0; }
   int device_of(const ibv_context* context) const { return int(context->device - devices.data()); }
   void refuse(const std::string& what) {
@@ -289,10 +292,7 @@ ibv_device** get_device_list(int* count) {
   const Lock lock(world().mutex);
   auto** const list = new ibv_device* [FakeVerbs::devices + 1] {};
   *count = 0;
-  for (ibv_device& device : world().devices) {
-    std::strcpy(device.name, ("fake" + std::to_string(*count)).c_str());
-    list[(*count)++] = &device;
-  }
+  for (ibv_device& device : world().devices) list[(*count)++] = &device;
   return list;
 }
 void free_device_list(ibv_device** list) { delete[] list; }

@@ -72,11 +72,7 @@ class TrafficUnderFaults {
       }
   }
 
-  // All at once: who ends waits for what is under way, and so for the others.
-  ~TrafficUnderFaults() {
-    std::vector<std::jthread> ends;
-    for (auto& transport : transports_) ends.emplace_back([&transport] { transport.reset(); });
-  }
+  ~TrafficUnderFaults() { end_together(transports_); }
 
   // Some faults, one after the other.
   Outcome run(Fault first) {

@@ -35,7 +35,7 @@ Outcome run_with_faults(uint64_t seed, int faults, bool both_devices, uint64_t c
   VerbsOptions options;
   options.message_bytes_max = 32 * 1024;
   options.memory_bytes_max = 2 << 20;
-  const auto transports = connected_verbs(2, options, [&](VerbsOptions& o, int) {
+  auto transports = connected_verbs(2, options, [&](VerbsOptions& o, int) {
     if (both_devices) o.devices = "";
   });
   Endpoint &one = *transports[0]->endpoint(1, 0), &other = *transports[1]->endpoint(0, 0);
@@ -66,6 +66,7 @@ Outcome run_with_faults(uint64_t seed, int faults, bool both_devices, uint64_t c
     outcome.resent += verbs_counters(*transport)->resent;
     EXPECT_EQ(transport->endpoint(1 - int(&transport - transports.data()), 0)->fault().kind, FaultKind::none);
   }
+  end_together(transports);
   return outcome;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "transport/fake_bootstrap.h"
@@ -35,6 +36,12 @@ inline std::vector<std::unique_ptr<Transport>> connected_verbs(
         throw Error(Code::system_error,
                     "no pair of ports connects " + std::to_string(rank) + " and " + std::to_string(peer));
   return transports;
+}
+
+// All at once: who ends waits for what is under way, and so for the others.
+inline void end_together(std::vector<std::unique_ptr<Transport>>& transports) {
+  std::vector<std::jthread> ends;
+  for (auto& transport : transports) ends.emplace_back([&transport] { transport.reset(); });
 }
 
 }  // namespace tutti
