@@ -81,10 +81,10 @@ void VerbsEndpoint::commit(size_t bytes, uint64_t signature) noexcept {
 // Whether there is a line, and a place in the peer's ring, for a message; it is reserved then.
 bool VerbsEndpoint::may_send(size_t bytes) noexcept {
   for (int look = 0; fault_.kind == FaultKind::none; ++look) {
-    const uint32_t settled_until = settled();
-    const bool line = sent_ - settled_until <= mask_;
+    const uint32_t free = free_until();
+    const bool line = sent_ - free <= mask_;
     if (line && reserved_ == ShmBulk::npos) {
-      bulk_.give_back(settled_until, sent_);
+      bulk_.give_back(free, sent_);
       reserved_ = bulk_.place(bytes + verbs_unit_bytes);
     }
     if (line && reserved_ != ShmBulk::npos && !ended_ && (by_stream_ ? stream_.has_room() : choose_path() != nullptr))
@@ -208,16 +208,16 @@ bool VerbsEndpoint::is_delivered(uint32_t number) noexcept {
 }
 
 // The number up to which all messages are consumed and none is read any more: their places may be used for others.
-uint32_t VerbsEndpoint::settled() noexcept {
-  if (!repeats_) [[likely]] return settled_ = consumed_;
-  for (; settled_ != consumed_; ++settled_) {
-    if (is_delivered(settled_ + 1)) continue;
-    ask_for_completion(settled_ + 1);
-    return settled_;
+uint32_t VerbsEndpoint::free_until() noexcept {
+  if (!repeats_) [[likely]] return free_until_ = consumed_;
+  for (; free_until_ != consumed_; ++free_until_) {
+    if (is_delivered(free_until_ + 1)) continue;
+    ask_for_completion(free_until_ + 1);
+    return free_until_;
   }
   repeats_ = false;
   for (uint32_t number = consumed_ + 1; int32_t(sent_ - number) >= 0; ++number) repeats_ |= sent(number).again;
-  return settled_;
+  return free_until_;
 }
 
 // Asks the device to say when a message is out, where no completion is under way that would tell.
@@ -237,7 +237,7 @@ Status VerbsEndpoint::flush() noexcept {
   ring_paths();
   transport_.poll();
   lent_ = false;
-  for (uint32_t number = settled() + 1; int32_t(lent_until_ - number) >= 0; ++number) {
+  for (uint32_t number = free_until() + 1; int32_t(lent_until_ - number) >= 0; ++number) {
     if (sent(number).lent == nullptr || is_delivered(number)) continue;
     lent_ = true;
     ask_for_completion(number);

@@ -155,7 +155,7 @@ class VerbsEndpoint final : public Endpoint {
   VerbsPath* choose_path() noexcept;
   bool is_delivered(uint32_t number) noexcept;
   void ask_for_completion(uint32_t number) noexcept;
-  uint32_t settled() noexcept;
+  uint32_t free_until() noexcept;
   void take_credit(uint32_t consumed) noexcept;
   void tell_consumed(VerbsHeader& header) noexcept;
   void give_credit() noexcept;
@@ -180,7 +180,7 @@ class VerbsEndpoint final : public Endpoint {
   size_t reserved_ = ShmBulk::npos;       // in bytes
   uint32_t sent_ = 0, consumed_ = 0;      // by number; consumed_: by the peer
   std::vector<Sent> sent_table_;          // by number
-  uint32_t settled_ = 0;                  // of which nothing is read here any more: at most consumed_
+  uint32_t free_until_ = 0;               // of which nothing is read here any more: at most consumed_
   bool repeats_ = false;                  // some later one was sent again; while none was, consumed_ says it all
   uint32_t lent_until_ = 0;               // the last message that was lent
   bool lent_ = false;                     // and perhaps is not out yet
