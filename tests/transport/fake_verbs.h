@@ -3,7 +3,7 @@
 // registered, more work than a queue holds, completions without room.
 //
 // Packets move while somebody polls a completion queue, some at a time, in an order that a seed decides, and all at once where
-// somebody sleeps on a queue. So what one thread does is the same each time.
+// somebody sleeps on a queue.
 //
 // Threads: any.
 #pragma once
@@ -21,7 +21,7 @@ class FakeVerbs {
   static constexpr int devices = 2;
   static const VerbsLibrary& library();
 
-  // As new; nothing of before is still in use.
+  // All is whole again, and the order of packets begins anew. What is connected stays so.
   static void reset(uint64_t seed);
 
   // --- Faults.
