@@ -23,9 +23,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "communicator/communicator.h"
-#include "transport/verbs/verbs.h"
-#include "tutti/tutti.h"
+#include "transport/verbs_calls.h"
 
 namespace tutti {
 namespace {
@@ -140,24 +138,10 @@ class Rank {
   }
 
   Code call(bool all_to_all, size_t count, int round) {
-    int64_t *const in = in_, *const out = out_;
-    const size_t n = size_t(case_.ranks), given = all_to_all ? count * n : count;
-    for (size_t i = 0; i < given; ++i) in[i] = int64_t(i) * (rank_ + 1) + round;
-    Request request;
-    const Collective kind = all_to_all ? Collective::all_to_all : Collective::all_reduce;
-    request.call = {kind, DataType::int64, ReduceOp::sum, 0, count};
-    request.input = reinterpret_cast<const std::byte*>(in);
-    request.output = reinterpret_cast<std::byte*>(out);
-    if (const Code code = communicator_->run(request); code != Code::success) return code;
-    const int64_t weight = int64_t(n * (n + 1) / 2);
-    for (size_t i = 0; i < given; ++i) {
-      const int64_t wanted = all_to_all ? int64_t(size_t(rank_) * count + i % count) * int64_t(i / count + 1) + round
-                                        : int64_t(i) * weight + round * int64_t(n);
-      if (out[i] == wanted) continue;
-      tell(Seat::wrong, fmt::format("round {}: element {} of {} is {} and should be {}", round, i, given, out[i], wanted));
-      break;
-    }
-    return Code::success;
+    std::string wrong;
+    const Code code = call_and_check(*communicator_, all_to_all, count, round, in_, out_, wrong);
+    if (!wrong.empty()) tell(Seat::wrong, wrong);
+    return code;
   }
 
   // All stop after the same round, or none does.

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <random>
 #include <vector>
@@ -22,8 +21,6 @@ namespace {
 
 constexpr int tries_max = 40;  // of a packet that nobody answers, before its queue pair is in error
 constexpr int completions_max = 1 << 20;
-
-struct Context;
 
 struct Channel : ibv_comp_channel {
   std::deque<ibv_cq*> news;

@@ -11,11 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include "communicator/communicator.h"
-#include "communicator/links.h"
 #include "device/devices.h"
 #include "transport/verbs/verbs_library.h"
-#include "transport/verbs_support.h"
+#include "transport/verbs_calls.h"
 
 namespace tutti {
 namespace {
@@ -145,31 +143,13 @@ constexpr size_t elements = 300'000;
 
 std::unique_ptr<Communicator> join(const tuttiUniqueId& id, int rank, int ranks, VerbsRegisterFile* register_file,
                                    const VerbsCounters*& counters) {
-  const Log log("rank " + std::to_string(rank));
-  auto bootstrap = Bootstrap::join(decode(std::span<const char, 128>(id.internal)), rank, ranks, {}, log);
   VerbsOptions options;
-  options.channels = 2;  // one of them point to point's
-  options.peers.assign(size_t(ranks), true);
   options.devices = device_of(rank);
   options.register_file = register_file;
-  Communicator::Given given;
-  given.devices = true;
-  given.links.transports.push_back(make_verbs(*bootstrap, options, log));
-  Transport& verbs = *given.links.transports[0];
-  counters = verbs_counters(verbs);
-  for (int channel = 0; channel < options.channels; ++channel)
-    for (int peer = 0; peer < ranks; ++peer)
-      given.links.endpoints.push_back(peer == rank ? nullptr : verbs.endpoint(peer, channel));
-  given.links.names.assign(size_t(ranks), "verbs");
-  given.links.message_bytes_max = verbs.message_bytes_max();
-  given.costs.n = ranks;
-  given.costs.classes.resize(1);
-  given.costs.link_class.assign(size_t(ranks) * size_t(ranks), 0);
-  given.host_of.assign(size_t(ranks), 0);
-  given.patience = patience_policy(true, 0);
-  CommunicatorOptions communicator;
-  communicator.timeout_ms = int(patience_ns / ns_per_ms);
-  return Communicator::over(std::move(bootstrap), std::move(given), communicator);
+  const Transport* verbs = nullptr;
+  auto communicator = join_by_verbs(id, rank, ranks, options, true, patience_ns, verbs);
+  counters = verbs_counters(*verbs);
+  return communicator;
 }
 
 struct Sums {

@@ -10,13 +10,10 @@
 
 #include <gtest/gtest.h>
 
-#include "communicator/communicator.h"
-#include "communicator/links.h"
 #include "sanitizer.h"
 #include "transport/fake_verbs.h"
 #include "transport/traffic.h"
-#include "transport/verbs_support.h"
-#include "tutti/tutti.h"
+#include "transport/verbs_calls.h"
 
 namespace tutti {
 namespace {
@@ -151,29 +148,10 @@ struct CallsWorld {
 class CallingRank {
  public:
   CallingRank(CallsWorld& played, const tuttiUniqueId& id, int rank) : world_(played), rank_(rank) {
-    const Log log("rank " + std::to_string(rank));
-    auto bootstrap = Bootstrap::join(decode(std::span<const char, 128>(id.internal)), rank, played.ranks, {}, log);
     VerbsOptions options;
-    options.channels = 2;  // one of them point to point's
-    options.peers.assign(size_t(played.ranks), true);
     options.devices = played.both_devices ? "" : device_of(rank);
-    options.library = verbs_under_test();
-    Communicator::Given given;
-    given.links.transports.push_back(make_verbs(*bootstrap, options, log));
-    Transport& verbs = *given.links.transports[0];
-    for (int channel = 0; channel < options.channels; ++channel)
-      for (int peer = 0; peer < played.ranks; ++peer)
-        given.links.endpoints.push_back(peer == rank ? nullptr : verbs.endpoint(peer, channel));
-    given.links.names.assign(size_t(played.ranks), "verbs");
-    given.links.message_bytes_max = verbs.message_bytes_max();
-    given.costs.n = played.ranks;
-    given.costs.classes.resize(1);
-    given.costs.link_class.assign(size_t(played.ranks) * size_t(played.ranks), 0);
-    given.host_of.assign(size_t(played.ranks), 0);
-    given.patience = patience_policy(true, 0);
-    CommunicatorOptions communicator;
-    communicator.timeout_ms = int(patience_ns / ns_per_ms);
-    communicator_ = Communicator::over(std::move(bootstrap), std::move(given), communicator);
+    const Transport* verbs = nullptr;
+    communicator_ = join_by_verbs(id, rank, played.ranks, options, false, patience_ns, verbs);
     for (int64_t** buffer : {&in_, &out_}) {
       void* memory = std::calloc(elements_max, sizeof(int64_t));
       if (played.lends) {
@@ -204,26 +182,11 @@ class CallingRank {
 
  private:
   bool call(bool all_to_all, size_t count, int round) {
-    const size_t n = size_t(world_.ranks), given = all_to_all ? count * n : count;
-    for (size_t i = 0; i < given; ++i) in_[i] = int64_t(i) * (rank_ + 1) + round;
-    Request request;
-    request.call = {all_to_all ? Collective::all_to_all : Collective::all_reduce, DataType::int64, ReduceOp::sum, 0, count};
-    request.input = reinterpret_cast<const std::byte*>(in_);
-    request.output = reinterpret_cast<std::byte*>(out_);
-    if (communicator_->run(request) != Code::success) {
-      ADD_FAILURE() << "rank " << rank_ << ", round " << round << ": " << communicator_->failure()->sentence;
-      return false;
-    }
-    const int64_t weight = int64_t(n * (n + 1) / 2);
-    for (size_t i = 0; i < given; ++i) {
-      const int64_t wanted = all_to_all ? int64_t(size_t(rank_) * count + i % count) * int64_t(i / count + 1) + round
-                                        : int64_t(i) * weight + round * int64_t(n);
-      if (out_[i] == wanted) continue;
-      ADD_FAILURE() << "rank " << rank_ << ", round " << round << ": element " << i << " of " << given << " is " << out_[i]
-                    << " and should be " << wanted;
-      return false;
-    }
-    return true;
+    std::string wrong;
+    const Code code = call_and_check(*communicator_, all_to_all, count, round, in_, out_, wrong);
+    EXPECT_EQ(code, Code::success) << "rank " << rank_ << ", round " << round << ": " << communicator_->failure()->sentence;
+    EXPECT_EQ(wrong, "") << "rank " << rank_;
+    return code == Code::success && wrong.empty();
   }
 
   CallsWorld& world_;

@@ -12,10 +12,10 @@
 
 namespace tutti {
 
-// There are two devices at the ends of one cable: ranks with even numbers use the one, the others the other. Null: those of a
-// guest, by the machine's libibverbs.
-std::string device_of(int rank);
+// What the test is linked with says where its devices are: fake_verbs.cc or verbs_of_guest.cc. Null: the machine's libibverbs.
 const VerbsLibrary* verbs_under_test();
+// There are two devices at the ends of one cable: ranks with even numbers use the one, the others the other.
+std::string device_of(int rank);
 
 // All ranks, every pair by verbs; `adjust` may change a rank's options. Throws Error where some pair is not reached.
 inline std::vector<std::unique_ptr<Transport>> connected_verbs(

@@ -156,8 +156,8 @@ bool VerbsEndpoint::transmit(uint32_t number, bool more) noexcept {
   }
   const int result = path->post_message(pieces, more);
   record.request = path->posted();
-  if (result != 0) path_failed(*path, {"the device took no more requests", std::strerror(result)});
-  else if (more) transport_.needs_attention();
+  if (!take_result(*path, result)) return true;
+  if (more) transport_.needs_attention();
   return true;
 }
 
@@ -226,8 +226,7 @@ void VerbsEndpoint::ask_for_completion(uint32_t number) noexcept {
   if (record.path < 0) return;
   VerbsPath& path = *paths_[size_t(record.path)];
   if (path.state != VerbsPath::State::alive || !path.has_room()) return;
-  if (const int result = path.post_marker(record.request); result != 0)
-    path_failed(path, {"the device took no more requests", std::strerror(result)});
+  take_result(path, path.post_marker(record.request));
 }
 
 // What was copied can be forgotten by the caller. What was lent is out once the device says so.
@@ -250,8 +249,7 @@ Status VerbsEndpoint::flush() noexcept {
 void VerbsEndpoint::ring_paths() noexcept {
   for (const auto& path : paths_) {
     if (path->state != VerbsPath::State::alive) continue;
-    if (const int result = path->ring(); result != 0)
-      path_failed(*path, {"the device took no more requests", std::strerror(result)});
+    take_result(*path, path->ring());
   }
 }
 
@@ -315,8 +313,7 @@ bool VerbsEndpoint::expect(const LentRegion& region, const ExpectedMessages& mes
             messages.stride, messages.bytes, signature, {}};
   for (const auto& p : paths_) target.keys[size_t(p->number())] = (*keys)[size_t(p->device_index)];
   ++transport_.counters().targets;
-  if (const int result = path->post_target(target, (target.number - 1) % verbs_targets_max); result != 0)
-    path_failed(*path, {"the device took no more requests", std::strerror(result)});
+  take_result(*path, path->post_target(target, (target.number - 1) % verbs_targets_max));
   return true;
 }
 
@@ -392,8 +389,7 @@ void VerbsEndpoint::give_credit() noexcept {
     stream_.push({{VerbsFrame::credit, immediate, 0}, {}, {}, 0});
     write_stream();
   } else if (VerbsPath* const path = by_stream_ ? nullptr : choose_path(); path != nullptr) {
-    if (const int result = path->post_credit(immediate); result != 0)
-      path_failed(*path, {"the device took no more requests", std::strerror(result)});
+    take_result(*path, path->post_credit(immediate));
   } else {
     credit_due_ = attention_ = true;
     transport_.needs_attention();

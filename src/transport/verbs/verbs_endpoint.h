@@ -162,6 +162,8 @@ class VerbsEndpoint final : public Endpoint {
   Status arrived(size_t bytes, uint64_t signature) noexcept;
   bool is_over() noexcept;
   Status fail(FaultKind kind, int error_number, uint64_t signature = 0, uint64_t bytes = 0) noexcept;
+  // Of what a post has returned; where it was refused, its path has failed.
+  bool take_result(VerbsPath& path, int result) noexcept;
   void stop_path(VerbsPath& path, const std::string& why) noexcept;
   void resend(int path) noexcept;
   bool take_frame(const VerbsFrame& frame) noexcept;

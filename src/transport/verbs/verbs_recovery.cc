@@ -96,6 +96,11 @@ void VerbsEndpoint::path_failed(VerbsPath& path, const VerbsCause& cause, std::s
   }
 }
 
+bool VerbsEndpoint::take_result(VerbsPath& path, int result) noexcept {
+  if (result != 0) path_failed(path, {"the device took no more requests", std::strerror(result)});
+  return result == 0;
+}
+
 void VerbsEndpoint::stop_path(VerbsPath& path, const std::string& why) noexcept {
   path.stop();
   if (begun_) stream_readable();  // a peer that has left is no failure
@@ -236,9 +241,7 @@ bool VerbsEndpoint::drained() noexcept {
     if (path->state == VerbsPath::State::stopping || path->state == VerbsPath::State::told) all = false;
     if (path->state != VerbsPath::State::alive || path->is_completed(path->posted())) continue;
     all = false;
-    if (!path->has_room()) continue;
-    if (const int result = path->post_marker(path->posted()); result != 0)
-      path_failed(*path, {"the device took no more requests", std::strerror(result)});
+    if (path->has_room()) take_result(*path, path->post_marker(path->posted()));
   }
   return all;
 }
