@@ -131,6 +131,38 @@ TEST_F(VerbsFaults, WhateverFailsEveryMessageComesOnce) {
   EXPECT_GT(all.resent, 0u);
 }
 
+// While what one path did not bring is sent again by the other, that one's device refuses it: both have failed then, and it goes by TCP.
+TEST_F(VerbsFaults, APathThatFailsWhileAnotherIsMadeUpForIsMadeUpForToo) {
+  auto transports = connected_verbs(2, {}, [](VerbsOptions& o, int) { o.devices = ""; });
+  Endpoint &from = *transports[0]->endpoint(1, 0), &to = *transports[1]->endpoint(0, 0);
+  const auto progress_until = [&](size_t rank, auto condition) {
+    for (const TimeNs deadline = now_ns() + patience_ns; !condition() && now_ns() < deadline;) transports[rank]->progress();
+    ASSERT_TRUE(condition());
+  };
+  const VerbsCounters &sender = *verbs_counters(*transports[0]), &receiver = *verbs_counters(*transports[1]);
+  uint64_t message = 17, received = 0;
+  size_t done = 0;
+  ASSERT_EQ(from.send(reinterpret_cast<const std::byte*>(&message), sizeof message, 1, done), Status::done);
+  ASSERT_TRUE(break_verbs_path(*transports[0], 1, 0, 0));
+  constexpr int until_told = 1000;  // times, in which the device has given back what was posted
+  for (int i = 0; i < until_told; ++i) transports[0]->progress();
+  ASSERT_EQ(sender.paths_failed, 1u);
+  progress_until(1, [&] { return receiver.credits == 1; });  // the receiver has stopped that path as well
+  FakeVerbs::refuse_sends(1);
+  progress_until(0, [&] { return sender.resent == 1; });
+  FakeVerbs::refuse_sends(0);
+  ASSERT_EQ(sender.paths_failed, 2u);
+  done = 0;
+  Status status = Status::again;
+  for (const TimeNs deadline = now_ns() + patience_ns; status == Status::again && now_ns() < deadline;) {
+    for (const auto& transport : transports) transport->progress();
+    status = to.recv(reinterpret_cast<std::byte*>(&received), sizeof received, 1, done);
+  }
+  EXPECT_EQ(status, Status::done);
+  EXPECT_EQ(received, message);
+  end_together(transports);
+}
+
 // --- Whole calls, each rank a thread that waits, and sleeps, as ranks do.
 
 constexpr size_t elements_max = (size_t{1} << 16) + 4;
