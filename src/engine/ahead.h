@@ -49,15 +49,11 @@ class Engine::Ahead : public Engine::Places<v_form, multiplied> {
     return !multiplied && fold.n_from == 0 && fold.dst.count == 0 && channel_.step < plan_.first_receiving_step();
   }
 
-  // What this step's receiver is sent next from behind its message: what the tiles that follow take of an input that is sent as it is.
-  // Nothing else may go there in between. Not where several are sent to and all send, too: so much under way at once gains nothing.
+  // What this step's receiver is sent next from behind its message: what the tiles that follow take of memory that is sent as it is.
   size_t bytes_behind_message(const Fold& fold) const noexcept {
-    const bool sends_input = fold.keeps && fold.n_from == 0 && (fold.dst.count == 0 || fold.copies_input());
-    const size_t behind = sends_input && !multiplied && work_.vectors <= 1 ? bytes_of_later_tiles(fold.a) : 0;
-    if (behind == 0) return 0;
-    const bool one_each = plan_.steps.size() == 1 || plan_.one_message_each;
-    if (!one_each || channel_.step >= plan_.first_receiving_step()) return 0;
-    return plan_.only_sends() || plan_.messages_before_receiving() == 1 ? behind : 0;
+    if (multiplied || work_.vectors > 1) return 0;
+    const size_t behind = bytes_of_later_tiles(fold.a);
+    return behind > 0 && plan_.sends_in_a_row(channel_.step) ? behind : 0;
   }
 
   // The message of a step with what the same rank sends next to where the memory goes on: in this tile, and in later ones.

@@ -414,7 +414,7 @@ Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
   else step.dst = out(0);
   step.n_to = sending ? 1 : 0;
   step.n_from = sending ? 0 : 1;
-  step.keeps = sending;
+  step.keeps = step.given = sending;
   step.early = sending ? 0 : 1;  // nothing else is in the run
   plan.steps = {step};
   plan.uncached_bytes_min = plan.streamed_bytes_min = cached_bytes_max / 2;

@@ -60,11 +60,16 @@ std::vector<Liveness> liveness(const Schedule& schedule, const Shape& shape) {
   return result;
 }
 
-// Numbers from 1 of the steps that write a cell last.
-Cells<size_t> last_writes(const Schedule& schedule, const Shape& shape) {
-  Cells<size_t> last(shape);
-  for (size_t i = 0; i < schedule.size(); ++i) last.set(schedule[i].dst, i + 1);
-  return last;
+// Numbers from 1 of the steps that write a cell first and last; 0: none does.
+struct Writes {
+  Cells<size_t> first, last;
+};
+
+Writes writes(const Schedule& schedule, const Shape& shape) {
+  Writes all{Cells<size_t>(shape), Cells<size_t>(shape)};
+  for (size_t i = schedule.size(); i-- > 0;) all.first.set(schedule[i].dst, i + 1);
+  for (size_t i = 0; i < schedule.size(); ++i) all.last.set(schedule[i].dst, i + 1);
+  return all;
 }
 
 // A fold that is still growing, with its peers beside it.
@@ -175,7 +180,7 @@ bool is_finished_next(const Schedule& schedule, size_t i) {
 }
 
 // The draft ends with step number `steps_done` of the schedule.
-void append(Plan& plan, Draft& draft, const Cells<size_t>& last_writes, size_t steps_done) {
+void append(Plan& plan, Draft& draft, const Writes& writes, size_t steps_done) {
   // A message that is only passed on is stored all the same: the step's slices say how large it is.
   if (draft.dst_dies && draft.fold.a.count > 0) draft.fold.dst = {};
   if (draft.empty()) return;
@@ -183,8 +188,9 @@ void append(Plan& plan, Draft& draft, const Cells<size_t>& last_writes, size_t s
   draft.fold.n_to = uint16_t(draft.to.size());
   const Slice& source = draft.fold.source();
   const bool sent_as_it_lies = draft.fold.dst.count > 0 || (draft.only_local() && !draft.fold.finish);
-  draft.fold.keeps = !draft.to.empty() && sent_as_it_lies && source.buffer != Buffer::scratch &&
-                     !last_writes.any(source, [&](size_t write) { return write > steps_done; });
+  const bool sends_callers = !draft.to.empty() && sent_as_it_lies && source.buffer != Buffer::scratch;
+  draft.fold.keeps = sends_callers && !writes.last.any(source, [&](size_t write) { return write > steps_done; });
+  draft.fold.given = sends_callers && !writes.first.any(source, [&](size_t write) { return write > 0 && write <= steps_done; });
   draft.fold.peers = uint32_t(plan.peers.size());
   plan.peers.insert(plan.peers.end(), draft.from.begin(), draft.from.end());
   plan.peers.insert(plan.peers.end(), draft.to.begin(), draft.to.end());
@@ -297,7 +303,7 @@ Plan lower(const Schedule& recorded, const Shape& shape, std::string_view algori
   const Schedule schedule =
       in_place ? one_name_for_one_memory(recorded, numbers) : put_at_once(recorded, shape, numbers);
   const std::vector<Liveness> live = liveness(schedule, shape);
-  const Cells<size_t> written = last_writes(schedule, shape);
+  const Writes written = writes(schedule, shape);
   Plan plan{algorithm, shape, shape.message, {}, {}};
   plan.shape.scratch = 0;
   Draft draft;

@@ -29,6 +29,7 @@ struct Fold {
   bool finish = false;
   Slice b;
   bool keeps = false;  // what it sends lies in the caller's memory, and no later step of the run writes there
+  bool given = false;  // the same, but no earlier step writes there: it is what the caller gave
   // Of one message that is only stored, to output which no earlier step of the run reads or writes: how many messages its
   // sender sends in a run. The message may then be written there before the step begins. 0: it may not.
   uint16_t early = 0;
@@ -94,12 +95,23 @@ struct Plan {
     while (step < steps.size() && steps[step].n_from == 0) ++step;
     return step;
   }
-  uint32_t messages_before_receiving() const {
+  uint32_t messages_sent() const {
     uint32_t n = 0;
-    for (uint32_t step = 0, end = first_receiving_step(); step < end; ++step) n += steps[step].n_to;
+    for (const Fold& fold : steps) n += fold.n_to;
     return n;
   }
   bool only_sends() const { return first_receiving_step() == steps.size(); }
+
+  // Whether each receiver of a step is sent next, and nothing else in between, what the following tiles take of the same piece of
+  // memory, which is there already: so it may be written in a row. Not where this rank receives, too, and sends to several: so much
+  // under way at once gains nothing (docs/tuning.md, over TCP).
+  bool sends_in_a_row(uint32_t step) const {
+    const Fold& fold = steps[step];
+    const bool sends_given = fold.given && fold.n_from == 0 && (fold.dst.count == 0 || fold.copies_input());
+    const bool one_piece = fold.a.count == 1 && (shape.blocks || shape.output == 1);
+    if (!sends_given || !one_piece || step >= first_receiving_step()) return false;
+    return only_sends() ? steps.size() == 1 || one_message_each : messages_sent() == 1;
+  }
   std::span<const uint32_t> from(const Fold& f) const { return {peers.data() + f.peers, f.n_from}; }
   std::span<const uint32_t> to(const Fold& f) const { return {peers.data() + f.peers + f.n_from, f.n_to}; }
 };

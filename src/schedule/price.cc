@@ -71,11 +71,12 @@ class Clocks {
  public:
   // `calls` calls of `bytes` bytes each, cut into `tiles` tiles.
   Clocks(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t tile_bytes, uint64_t tiles,
-         uint64_t calls)
+         uint64_t calls, uint64_t message_bytes_max)
       : plans_(plans),
         costs_(costs),
         chunks_(plans[0].shape.output),
         tiles_(tiles),
+        message_bytes_max_(message_bytes_max),
         full_tile_(std::min(tile_bytes, bytes), chunks_, 1),
         last_tile_(std::min(tile_bytes, bytes - (tiles - 1) * tile_bytes), chunks_, 1),
         ranks_(plans.size()),
@@ -158,7 +159,9 @@ class Clocks {
       const uint64_t least = costs_.link(int(rank), int(peer)).shared_bytes;
       return least > 0 && bytes >= least;
     });
-    for (size_t i = 0; i < to.size(); ++i) send(rank, to[i], bytes, shared && i > 0);
+    const bool in_a_row =
+        to.size() == 1 && bytes * tiles_ > message_bytes_max_ && plan.sends_in_a_row(uint32_t(state.step));
+    for (size_t i = 0; i < to.size(); ++i) send(rank, to[i], bytes, shared && i > 0, in_a_row);
     ++state.step;
     return true;
   }
@@ -181,12 +184,12 @@ class Clocks {
   }
 
   // is_there: the peer reads what was copied for another one.
-  void send(uint32_t rank, uint32_t peer, uint64_t bytes, bool is_there) {
+  void send(uint32_t rank, uint32_t peer, uint64_t bytes, bool is_there, bool in_a_row) {
     const LinkCost& link = costs_.link(int(rank), int(peer));
     Rank& state = ranks_[rank];
     const bool fans_out = state.sent_to != none && state.sent_to != peer;
     state.sent_to = peer;
-    const double bytes_ns = is_there ? 0 : link.bytes_ns(bytes) + (fans_out ? link.fan_out_ns(bytes) : 0);
+    const double bytes_ns = is_there ? 0 : link.bytes_ns(bytes, in_a_row) + (fans_out ? link.fan_out_ns(bytes) : 0);
     state.clock_ns += link.message_ns + bytes_ns;
     worked_ns_ += link.message_ns + (bytes > 0 ? std::min(bytes_ns, double(bytes) * link.core_byte_ns) : 0);
     mail_.push(rank, peer, {state.clock_ns + link.latency_ns, bytes});
@@ -201,6 +204,7 @@ class Clocks {
   const CostModel& costs_;
   const uint32_t chunks_;
   const uint64_t tiles_;  // of a call
+  const uint64_t message_bytes_max_;
   const Chunks full_tile_, last_tile_;
   std::vector<Rank> ranks_;
   Mail mail_;
@@ -221,7 +225,7 @@ Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes,
   const uint64_t tiles = std::max<uint64_t>(1, (bytes + tile_bytes - 1) / tile_bytes);
   const uint64_t simulated = std::min(tiles, tiles_simulated_max);
   const uint64_t calls = simulated < tiles ? 1 : calls_simulated;
-  Clocks clocks(plans, costs, std::min(bytes, simulated * tile_bytes), tile_bytes, simulated, calls);
+  Clocks clocks(plans, costs, std::min(bytes, simulated * tile_bytes), tile_bytes, simulated, calls, message_bytes_max);
   clocks.run();
   Price result;
   result.time_ns = clocks.done_ns(simulated - 1);

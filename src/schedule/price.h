@@ -17,7 +17,9 @@ namespace tutti {
 // the buffers that they go through stay in a near cache. A sender that sends to another rank than last, without having
 // heard from anyone in between, needs fan_out_byte_ns more for each byte beyond queued_bytes: its messages share a queue
 // that holds so much. A message of at least shared_bytes (0: none) that goes to several ranks at once is copied once, for the
-// first of them, where the links to all are such. Where a network card sends, the core is busy for core_byte_ns a byte only, and free for other ranks.
+// first of them, where the links to all are such. What is written in a row (Plan::sends_in_a_row) to one rank, and is more
+// than one message could be, costs row_byte_ns a byte. Where a network card sends, the core is busy for core_byte_ns a byte
+// only, and free for other ranks.
 struct LinkCost {
   double latency_ns = 0;
   double message_ns = 0;
@@ -30,11 +32,12 @@ struct LinkCost {
   double near_byte_ns = 0;
   uint64_t queued_bytes = 0;
   uint64_t shared_bytes = 0;
+  double row_byte_ns = INFINITY;   // at most byte_ns
   double core_byte_ns = INFINITY;  // at most what all the bytes cost
 
-  double bytes_ns(uint64_t bytes) const {
+  double bytes_ns(uint64_t bytes, bool in_a_row = false) const {
     const double near = double(std::min(bytes, near_bytes));
-    return near * near_byte_ns + (double(bytes) - near) * byte_ns;
+    return near * near_byte_ns + (double(bytes) - near) * (in_a_row ? std::min(byte_ns, row_byte_ns) : byte_ns);
   }
   double fan_out_ns(uint64_t bytes) const {
     return bytes > queued_bytes ? double(bytes - queued_bytes) * fan_out_byte_ns : 0;

@@ -65,6 +65,9 @@ constexpr double bulk_hops = 3;
 constexpr double network_fan_out = 0.25;
 constexpr uint64_t network_queued_bytes = 16 << 10;
 
+// What a byte takes over the loopback where messages are written in a row, of what it takes otherwise. (docs/tuning.md, over TCP.)
+constexpr double loopback_in_a_row = 0.7;
+
 // `waiting_ns`: how long a rank that shares its core waits for it.
 LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
   LinkCost link{.byte_ns = m.copy_byte_ns};
@@ -95,7 +98,10 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
   link.receive_ns = m.tcp_receive_ns;
   link.latency_ns += pair.same_host ? m.loopback_latency_ns : m.network_latency_ns;
   link.byte_ns = link.core_byte_ns = m.loopback_byte_ns;
-  if (pair.same_host && pair.bits_per_s == 0) return link;
+  if (pair.same_host && pair.bits_per_s == 0) {
+    link.row_byte_ns = loopback_in_a_row * link.byte_ns;
+    return link;
+  }
   // A fast link leaves the kernel's own work per byte, for which the loopback stands.
   link.byte_ns = std::max(link_speed_byte_ns, m.loopback_byte_ns);
   link.fan_out_byte_ns = network_fan_out * link_speed_byte_ns;

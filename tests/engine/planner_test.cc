@@ -101,6 +101,21 @@ TEST(Planner, TakesTheSimplerOfTwoWhosePricesAreCloserThanTheyAreTrue) {
   EXPECT_EQ(planner.plan(Collective::reduce, 8 << 20, 0, false).algorithm, "direct");
 }
 
+// Each of two ranks sends as many bytes either way, but what it has beforehand goes out in a row.
+TEST(Planner, GivesTwoRanksOneShotOverTheLoopback) {
+  std::vector<Place> places(2);
+  for (int rank = 0; rank < 2; ++rank) places[size_t(rank)].cores_allowed = {rank};
+  PlannerOptions options;
+  options.n = 2;
+  options.host_of.assign(2, 0);
+  options.message_bytes_max = 255 << 10;
+  options.costs = cost_model(places, std::vector<LinkKind>(4, LinkKind::tcp), {});
+  Planner planner(options);
+  for (const size_t bytes : {size_t{64} << 10, size_t{1} << 20, size_t{16} << 20, size_t{256} << 20})
+    for (const bool in_place : {false, true})
+      EXPECT_EQ(planner.plan(Collective::all_reduce, bytes, 0, in_place).algorithm, "one_shot") << bytes;
+}
+
 // Whose turn comes late finds the messages of all others complete: one round of many messages is better than few
 // messages in many rounds, each of which costs all ranks a turn.
 TEST(Planner, PutsSmallCallsOfRanksThatShareCoresInOneRound) {

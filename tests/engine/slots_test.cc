@@ -50,6 +50,7 @@ class OneSlot final : public Endpoint {
   Store slot_store(size_t) const noexcept override { return store; }
   bool learns_from_next() noexcept override { return learns; }
   void may_be_awaited() noexcept override { ++awaited; }
+  void may_send_on(size_t bytes) noexcept override { behind.push_back(bytes); }
   Outbox* outbox() noexcept override { return shared; }
   Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
     data = reinterpret_cast<const std::byte*>(message.data());
@@ -68,6 +69,7 @@ class OneSlot final : public Endpoint {
   Outbox* shared = nullptr;
   int room_for = 0;  // so many messages all the same
   int sent = 0, received = 0, committed = 0, released = 0, awaited = 0;
+  std::vector<size_t> behind;  // as may_send_on() was told
 
  private:
   bool answers = false;  // the reserved place is the message's
@@ -585,6 +587,36 @@ TEST(EngineShares, NoMessageThatSomeHaveAlready) {
   EXPECT_EQ(rank.to[0].sent, 1);
   EXPECT_EQ(rank.to[1].sent, 1);
   EXPECT_TRUE(rank.outbox.signatures.empty());
+}
+
+// Rank 0 of two sends its input and adds what comes to it, of which each tile overwrites what has just been sent where that is in place:
+// either way it says what follows.
+TEST(EngineSends, SayWhatFollowsInPlaceToo) {
+  constexpr size_t tile = 2, tiles = 3;
+  for (const Buffer from : {Buffer::input, Buffer::output}) {
+    std::vector<float> input{1, 2, 3, 4, 5}, output{1, 2, 3, 4, 5};
+    OneSlot peer(tile * 4);
+    peer.message = {10, 20};
+    Fold sends = fold(Slice{0, 1, from}, Slice{}, 0, 1), adds = fold(Slice{0, 1, from}, out(0), 1, 0);
+    sends.given = true;
+    Plan plan = plan_of({sends, adds}, {1});
+    plan.one_message_each = plan.sends_first = true;
+    Endpoint* endpoints[2] = {nullptr, &peer};
+    Engine engine{2, endpoints, tile * 4};
+    Work work;
+    work.plan = &plan;
+    work.input = reinterpret_cast<const std::byte*>(from == Buffer::input ? input.data() : output.data());
+    work.output = reinterpret_cast<std::byte*>(output.data());
+    work.count = input.size();
+    work.element_bytes = 4;
+    work.reduce = reduce_function(DataType::float32, ReduceOp::sum);
+    Operation operation;
+    engine.start(operation, work, 0, 1);
+    EXPECT_EQ(engine.progress(operation), Status::done);
+    EXPECT_EQ(output, (std::vector<float>{11, 22, 13, 24, 15}));
+    EXPECT_EQ(peer.sent, int(tiles));
+    EXPECT_EQ(peer.behind, (std::vector<size_t>{3 * 4, 4})) << "nothing follows the last";
+  }
 }
 
 // Rank 0 of two sends its input and keeps a copy, then takes what comes: stores it, or adds it to its input.

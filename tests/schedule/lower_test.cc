@@ -72,9 +72,40 @@ TEST(Lower, SendsInputsFromWhereTheyLie) {
   ASSERT_EQ(plan.steps.size(), 2u);
   EXPECT_EQ(plan.steps[0].source(), in(0));
   EXPECT_TRUE(plan.steps[0].keeps);
+  EXPECT_TRUE(plan.steps[0].given);
   const Plan in_place = lower(schedule, shape, "test", true);
   EXPECT_EQ(in_place.steps[0].source(), out(0));
   EXPECT_FALSE(in_place.steps[0].keeps);
+  EXPECT_TRUE(in_place.steps[0].given);
+}
+
+// Whether the first step that sends does so in a row.
+bool in_a_row(Collective collective, std::string_view name, int n, int rank, bool in_place) {
+  Group group;
+  group.n = n;
+  group.rank = rank;
+  const Algorithm& algorithm = *find_algorithm(collective, name);
+  const Plan plan = lower(record(algorithm, group), algorithm.shape(group), name, in_place);
+  for (uint32_t step = 0; step < plan.steps.size(); ++step)
+    if (plan.steps[step].n_to > 0) return plan.sends_in_a_row(step);
+  return false;
+}
+
+// What follows a message may be written with it where nothing else goes to its receiver in between, and it is what the caller gave.
+TEST(Lower, SendsInARowWhatTheCallerGave) {
+  for (const bool in_place : {false, true}) {
+    EXPECT_TRUE(in_a_row(Collective::all_reduce, "one_shot", 2, 0, in_place));
+    EXPECT_TRUE(in_a_row(Collective::all_gather, "direct", 2, 1, in_place));
+    EXPECT_TRUE(in_a_row(Collective::all_to_all, "direct", 2, 1, in_place));
+    EXPECT_TRUE(in_a_row(Collective::broadcast, "direct", 4, 0, in_place));
+    EXPECT_TRUE(in_a_row(Collective::gather, "direct", 4, 1, in_place));
+    EXPECT_TRUE(in_a_row(Collective::reduce, "chain", 4, 1, in_place)) << "the first of the chain only sends";
+    EXPECT_FALSE(in_a_row(Collective::reduce, "chain", 4, 2, in_place)) << "a sum";
+    EXPECT_FALSE(in_a_row(Collective::broadcast, "chain", 4, 1, in_place)) << "what has come";
+    EXPECT_FALSE(in_a_row(Collective::all_reduce, "two_shot", 2, 0, in_place)) << "a sum goes there, too";
+    EXPECT_FALSE(in_a_row(Collective::all_reduce, "one_shot", 3, 0, in_place)) << "to several, who all send, too";
+    EXPECT_FALSE(in_a_row(Collective::all_to_all, "pairwise", 4, 0, in_place)) << "to several, who all send, too";
+  }
 }
 
 // A message may come before its step where nobody misses what it overwrites: the output, unless an earlier step of the run

@@ -230,6 +230,22 @@ TEST(Price, OfSmallMessagesIsThatOfANearCache) {
   }
 }
 
+// Of two ranks: one_shot has what it sends beforehand, two_shot sends sums, too.
+TEST(Price, OfWhatIsWrittenInARowIsLess) {
+  Group group;
+  group.n = 2;
+  const auto time_of = [&](std::string_view name, uint64_t bytes, double row_byte_ns) {
+    CostModel costs = uniform(2);
+    costs.classes[0].row_byte_ns = row_byte_ns;
+    return price(plans_of(*find_algorithm(Collective::all_reduce, name), group), costs, bytes, message_bytes_max).time_ns;
+  };
+  const uint64_t two = 2 * message_bytes_max;
+  EXPECT_NEAR(time_of("one_shot", two, byte) - time_of("one_shot", two, byte / 4), double(two) * byte * 3 / 4, 1e-6);
+  EXPECT_EQ(time_of("one_shot", two, 2 * byte), time_of("one_shot", two, byte)) << "no more than there is";
+  EXPECT_EQ(time_of("one_shot", message_bytes_max, byte / 4), time_of("one_shot", message_bytes_max, byte)) << "one message";
+  EXPECT_EQ(time_of("two_shot", two, byte / 4), time_of("two_shot", two, byte));
+}
+
 // What a network card sends keeps no core: ranks that share one send beside each other.
 TEST(Price, OfSharedCoresLeavesOutWhatTheCardDoes) {
   const double b = 1000, core_byte = 0.01;

@@ -40,6 +40,15 @@ TEST(CostModel, SharedMemoryIsCheaperThanLoopbackIsCheaperThanTheNetwork) {
   EXPECT_EQ(mixed.link(0, 2).latency_ns, tcp.link(0, 2).latency_ns);
 }
 
+TEST(CostModel, WhatIsWrittenInARowIsCheaperOverTheLoopback) {
+  auto where = places(3, 1, 8);
+  where[2].host = 1;
+  const CostModel tcp = cost_model(where, links(3, LinkKind::tcp), {});
+  constexpr uint64_t bytes = 1 << 20;
+  EXPECT_LT(tcp.link(0, 1).bytes_ns(bytes, true), tcp.link(0, 1).bytes_ns(bytes));
+  EXPECT_EQ(tcp.link(0, 2).bytes_ns(bytes, true), tcp.link(0, 2).bytes_ns(bytes)) << "the network is what takes time";
+}
+
 TEST(CostModel, SmallMessagesStayInANearCache) {
   const LinkCost link = cost_model(places(2, 2, 8), links(2, LinkKind::shm), {}).link(0, 1);
   EXPECT_LT(link.bytes_ns(1024), 1024 * MachineCosts{}.copy_byte_ns);
