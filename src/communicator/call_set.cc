@@ -97,6 +97,7 @@ struct CallSet::Item {
   GroupCall call;
   int before = -1;  // index of that call, or -1
   int after = -1;   // likewise; `before` where the call is none that may go ahead
+  int beside = -1;  // of a receive that takes turns: the send whose messages are made while its own are copied, or -1
   bool begun = false;
   bool done = false;
   bool passed = false;   // as Engine's has_passed()
@@ -154,7 +155,7 @@ const GroupCall& CallSet::call(size_t i) const noexcept { return items_[i].call;
 void CallSet::find_lanes() {
   for (size_t i = 0; i < items_.size(); ++i) {
     items_[i].call.request.beside_others = items_.size() > 1;
-    items_[i].before = -1;
+    items_[i].before = items_[i].beside = -1;
     for (size_t j = i; j-- > 0;)
       if (same_lane(items_[j].call, items_[i].call)) {
         items_[i].before = int(j);
@@ -244,8 +245,32 @@ Status CallSet::look() noexcept {
     item.scratch_epoch = communicator.scratch_epoch();
   }
   item.begun = true;
-  take_turns_ |= item.operation.work().takes_turns;
+  if (item.operation.work().takes_turns) [[unlikely]] {
+    take_turns_ = true;
+    if (!item.call.request.sending) item.beside = sender_beside(item);
+  }
   return Status::done;
+}
+
+// The send that a receive takes turns with: to the same peer, if there is one, else the first.
+int CallSet::sender_beside(const Item& item) const noexcept {
+  int found = -1;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const GroupCall& other = items_[i].call;
+    if (other.communicator != item.call.communicator || !other.request.sending || items_[i].done) continue;
+    if (other.request.peer == item.call.request.peer) return int(i);
+    if (found < 0) found = int(i);
+  }
+  return found;
+}
+
+Status CallSet::progress_beside(Item& item) noexcept {
+  Item& send = items_[size_t(item.beside)];
+  Operation*& beside = item.operation.work_of_restart().sends_beside;
+  if (send.begun && !send.done && send.operation.work().takes_turns) beside = &send.operation;
+  const Status status = item.call.communicator->progress(item.operation);
+  beside = nullptr;
+  return status;
 }
 
 // All that may of a communicator do as one.
@@ -286,7 +311,7 @@ Status CallSet::look_once() noexcept {
         continue;
       }
     }
-    const Status status = item.call.communicator->progress(item.operation);
+    const Status status = item.beside < 0 ? item.call.communicator->progress(item.operation) : progress_beside(item);
     if (status == Status::failed) return Status::failed;
     item.done = status == Status::done;
     item.passed = sends_ahead_ && !item.done && item.call.communicator->has_passed(item.operation);

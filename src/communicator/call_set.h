@@ -66,6 +66,8 @@ class CallSet {
   Status linger() noexcept;
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
+  int sender_beside(const Item& item) const noexcept;
+  Status progress_beside(Item& item) noexcept;
   bool lends(Item& item) noexcept;
   void end_trials() noexcept;
   Status look_ahead(Item& item) noexcept;

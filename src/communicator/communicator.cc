@@ -523,7 +523,7 @@ Status Communicator::progress(Operation& operation) noexcept {
 const Plan& Communicator::plan_of(const Request& request) {
   const Call& call = request.call;
   if (call.kind == Collective::send_recv) {
-    return request.sending ? send_plans_[size_t(request.peer)] : recv_plans_[size_t(request.peer)];
+    return (request.sending ? send_plans_ : recv_plans_)[size_t(request.peer)].of(call.count * element_bytes(call));
   }
   const size_t blocks = meaning(call.kind).blocks ? size_t(size_) : 1;
   size_t bytes = call.count * element_bytes(call) * blocks;

@@ -330,7 +330,8 @@ class Communicator {
   // As `rank` of `size`, of which `members` are ranks of this one: it is given up where one of those has gone.
   std::unique_ptr<Communicator> join_from(const std::vector<int>& members, const JobId& id, int rank, int size,
                                           const CommunicatorOptions& options) const;
-  void make_engine(PlannerOptions planner, bool point_to_point);
+  // divides: by peer, as PointToPointPlans says it.
+  void make_engine(PlannerOptions planner, bool point_to_point, const std::function<bool(int)>& divides);
   void make_transports(const CommunicatorOptions& options, const Host& host);
   void measure_link_speeds(const std::vector<std::string>& networks);
   void make_planner(const CommunicatorOptions& options, const Host& host);
@@ -450,7 +451,7 @@ class Communicator {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Planner> planner_;
   PatiencePolicy patience_;
-  std::vector<Plan> send_plans_, recv_plans_;  // one a peer
+  std::vector<PointToPointPlans> send_plans_, recv_plans_;  // by peer
   struct ScratchDeleter {
     void operator()(std::byte* p) const noexcept;
   };
@@ -463,9 +464,9 @@ class Communicator {
   MultipliedInput multiplied_;
   Operators operators_;
   Registrations registrations_;
-  // A send and a receive beside each other move a message each by turns, so that a message is put where one has just been read
-  // (transport/shm/shm_trade.h); as long as the last cache holds what two ranks send and receive. (Measured, Zen 4, 2 ranks
-  // far from each other, 1 to 4 MiB: 0.77 to 0.89 of the time; near 0.94 to 1. Of 16 MiB, 1.1: memory is what limits.)
+  // A send and a receive beside each other, of at most so many bytes each, move a message each by turns, so that a message is put where
+  // one has just been read (transport/shm/shm_trade.h), and is made while that one is copied (Work::sends_beside). Where copies are best
+  // at a stretch, as long as the last cache holds what two ranks send and receive (docs/tuning.md, groups of sends and receives).
   size_t turns_bytes_max_ = size_t{8} << 20;
   Operation operation_;               // of run()
   Repeats<16> repeats_;

@@ -309,17 +309,21 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
     planner.cached_copies_factor = cached_copies_factor();
     turns_bytes_max_ = bytes / 4;
   }
+  // Measured where copies are made by vectors alone. Ranks of one host have one kind of processor.
+  const bool copies_by_turns = !strings_copy_well();
+  if (copies_by_turns) turns_bytes_max_ = ~size_t{0};
   planner.forced = options.algorithm;
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   cold_outputs_ = std::make_unique<ColdOutputs>();
-  make_engine(std::move(planner), true);
+  crowded_ = contention_of(by_machine) > 1;
+  make_engine(std::move(planner), true,
+              [&](int peer) { return copies_by_turns && !crowded_ && links_.names[size_t(peer)][0] == 's'; });
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
   const auto spin_us = environment_integer("TUTTI_SPIN_US");
   options_.ranks_per_core = contention_at(rank_, by_machine);
-  crowded_ = contention_of(by_machine) > 1;
   lends_private_ = one_host && size_ > 1 &&
                    std::all_of(links_.endpoints.begin(), links_.endpoints.end(), [](const Endpoint* peer) {
                      return peer == nullptr || peer->lends_private();
@@ -334,13 +338,13 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
                         message_bytes_max_, channels_, patience_.spin_ns == 0 ? "yields while waiting" : "spins while waiting"));
 }
 
-void Communicator::make_engine(PlannerOptions planner, bool point_to_point) {
+void Communicator::make_engine(PlannerOptions planner, bool point_to_point, const std::function<bool(int)>& divides) {
   const size_t cached_bytes_max = planner.cached_bytes_max;
   planner_ = std::make_unique<Planner>(std::move(planner));
   engine_ = std::make_unique<Engine>(size_, links_.endpoints, message_bytes_max_, cold_outputs_.get());
   for (int peer = 0; point_to_point && peer < size_; ++peer) {
-    send_plans_.push_back(point_to_point_plan(peer, true, cached_bytes_max));
-    recv_plans_.push_back(point_to_point_plan(peer, false, cached_bytes_max));
+    send_plans_.emplace_back(peer, true, cached_bytes_max, divides(peer));
+    recv_plans_.emplace_back(peer, false, cached_bytes_max, divides(peer));
   }
 }
 
@@ -371,7 +375,7 @@ Communicator::Communicator(std::unique_ptr<Bootstrap> bootstrap, Given given, co
   planner.message_bytes_max = message_bytes_max_;
   planner.forced = options.algorithm;
   planner.log = &log_;
-  make_engine(std::move(planner), given.point_to_point);
+  make_engine(std::move(planner), given.point_to_point, [](int) { return false; });
   if (given.devices) make_device_side();
   compare_calls();
 }

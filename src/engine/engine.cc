@@ -49,7 +49,8 @@ size_t Engine::scratch_bytes(const Plan& plan, int channels) const noexcept {
 // A small call is one tile, whose messages fit because all of it does; chunks of large elements may be uneven by more than
 // scratch has room for.
 bool Engine::is_small(const Work& work) const noexcept {
-  return work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= message_bytes_max_;
+  const uint64_t bytes_max = std::min<uint64_t>(message_bytes_max_, work.plan->small_bytes_max);
+  return work.element_bytes <= chunk_unit_bytes && work.bytes() * work.vectors <= bytes_max;
 }
 
 size_t Engine::longest_tile(const Work& work, bool small) const noexcept {

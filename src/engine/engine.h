@@ -34,6 +34,8 @@ struct MultipliedInput {
                                         // which then is the input
 };
 
+class Operation;
+
 // What one call does, fixed while it runs.
 struct Work {
   const Plan* plan = nullptr;
@@ -56,7 +58,9 @@ struct Work {
   uint32_t vectors = 1;               // that each rank gives; the k-th one begins at k × vector_stride
   size_t vector_stride = 0;           // elements
   const void** operands = nullptr;    // room for all vectors of all ranks
-  bool takes_turns = false;           // of more than two tiles: progress() says again after each, for operations beside it
+  bool takes_turns = false;           // progress() says again after each tile but the last, for operations beside it
+  Operation* sends_beside = nullptr;  // one that sends and takes turns with this one, which receives: it has begun and is not done, and
+                                      // its next message may be made while one is copied here
   bool only_sends = false;            // to peers who send nothing meanwhile, and have a core to wait on
   DeviceWork* device = nullptr;       // input, output and scratch lie on this one; null: on the host
   const MultipliedInput* multiplied = nullptr;  // what the input is made of, if not null; not of v-forms, nor on a device;

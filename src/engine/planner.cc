@@ -404,8 +404,8 @@ std::vector<Candidate> Planner::explain(Collective collective, size_t bytes, int
   return result;
 }
 
-Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
-  Plan plan;
+PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides) {
+  Plan& plan = other;
   plan.algorithm = sending ? "send" : "recv";
   plan.shape = {1, 1, 0};
   plan.peers = {uint32_t(peer)};
@@ -419,7 +419,8 @@ Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max) {
   plan.steps = {step};
   plan.uncached_bytes_min = plan.streamed_bytes_min = cached_bytes_max / 2;
   plan.all_streamed_bytes_min = cached_bytes_max;
-  return plan;
+  middling = other;
+  if (divides) middling.message_bytes_max = middling.small_bytes_max = divided_message_bytes_max;
 }
 
 }  // namespace tutti

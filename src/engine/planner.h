@@ -61,9 +61,20 @@ struct Demand {
   static constexpr size_t count = 32;
 };
 
-// A plan of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
-// a cache.
-Plan point_to_point_plan(int peer, bool sending, size_t cached_bytes_max);
+// Plans of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
+// a cache. divides: a message of a middling size is cut, though it had room, so that a rank that sends and receives at once can copy
+// both ways by turns; the same on both ranks.
+struct PointToPointPlans {
+  static constexpr uint64_t divided_message_bytes_max = 128 << 10, divided_bytes_max = 512 << 10;
+
+  PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides);
+
+  const Plan& of(uint64_t bytes) const noexcept {
+    return bytes > divided_message_bytes_max && bytes <= divided_bytes_max ? middling : other;
+  }
+
+  Plan other, middling;
+};
 
 // Not thread-safe: used by the thread that drives the communicator.
 class Planner {

@@ -23,6 +23,15 @@ inline constexpr size_t put_copy_bytes_min = 4 * put_block_bytes;
 // Of so many bytes of an output, a part is looked at to see whether they are in a cache.
 inline constexpr size_t bytes_a_look = size_t{1} << 20;
 
+// A message that has come, and where and how it is to be copied.
+struct Received {
+  Endpoint& from;
+  const std::byte* message;
+  std::byte* target;
+  size_t bytes;
+  Store how;
+};
+
 // Moves one channel of one operation. Every function may be called again where it stopped. v_form: blocks have sizes of
 // their own. multiplied: the input is made of the caller's, tile by tile.
 template <bool v_form, bool multiplied>
@@ -77,7 +86,7 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
       }
       if (channel_.tile + 1 == channel_.tiles) return channel_.flushes ? flush() : Status::done;
       begin_tile(channel_.tile + 1);
-      if (work_.takes_turns && channel_.tiles > 2) [[unlikely]] return Status::again;
+      if (work_.takes_turns) [[unlikely]] return Status::again;
     }
   }
 
@@ -207,7 +216,8 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     Endpoint& from = sender(fold, 0);
     const bool is_cold = could_stream() && fold.n_to == 0 && streams(write_at(fold.dst), bytes);
     const Store how = is_cold && !copies_to_caches() ? Store::streaming : Store::cached;
-    const bool is_viewed = is_cold || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
+    const bool beside = work_.sends_beside != nullptr && sends_beside(bytes);
+    const bool is_viewed = is_cold || beside || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
     if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view()) {
       if (bytes >= lent_bytes_min && fold.early > 0) say_what_follows(from, fold, bytes);
       return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
@@ -218,8 +228,9 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
     const std::byte* message = nullptr;
     const Status arrived = from.view(bytes, signature(fold), message);
     if (arrived != Status::done) return arrived;
-    if (ends_tile(fold) && may_begin_early()) {
-      const Status both = receive_and_send_next(from, message, write_at(fold.dst), bytes, how);
+    if (beside || (ends_tile(fold) && may_begin_early())) {
+      const Received received{from, message, write_at(fold.dst), bytes, how};
+      const Status both = beside ? receive_and_send_beside(received) : receive_and_send_next(received);
       if (both != Status::again) return both;
     }
     if (message != write_at(fold.dst)) copy_bytes(write_at(fold.dst), message, bytes, how);
@@ -232,46 +243,77 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
   }
 
   // Where a tile's last step copies a message, and the next tile's first one sends to one rank that has room: both at once, by
-  // turns, block by block; then the channel is at that first step. The new message may lie where the old one lay. again: nothing
-  // was done, the steps go one after the other.
+  // turns, block by block; then the channel is at that first step. again: nothing was done, the steps go one after the other.
   //
   // Ranks in step would all read memory, and then all write it, and memory does either alone more slowly than both together:
   // on Zen 4 two cores read 37 GB/s, or write 28, and copy 50. Exchanges past the caches gain a fifth. In the caches it is one
   // place instead of two that is read and written, and exchanges of 2 MiB and more gain up to as much.
-  [[gnu::noinline]] Status receive_and_send_next(Endpoint& from, const std::byte* message, std::byte* target, size_t bytes,
-                                                 Store how) noexcept {
+  [[gnu::noinline]] Status receive_and_send_next(const Received& received) noexcept {
     const Operation::Channel here = channel_;
     begin_tile(channel_.tile + 1);
+    const Status both = send_by_turns(received);
+    if (both != Status::done) go_back(here);
+    return both;
+  }
+
+  // Likewise with the next message of the operation beside, whose first and only step is then over.
+  [[gnu::noinline]] Status receive_and_send_beside(const Received& received) noexcept {
+    Operation::Channel& channel = work_.sends_beside->channel_[0];
+    Run<false> other(work_.sends_beside->work_, channel);
+    const Status both = other.send_by_turns(received);
+    if (both != Status::done) return both;
+    ++channel.step;
+    other.begin_step();
+    return Status::done;
+  }
+
+  // Whether the operation beside has a message to make by a slot.
+  bool sends_beside(size_t bytes) const noexcept {
+    const Operation& other = *work_.sends_beside;
+    Operation::Channel& channel = work_.sends_beside->channel_[0];
+    if (bytes < put_copy_bytes_min || copies_to_caches() || !other.alone_ || channel.step > 0 || channel.bytes_done > 0) return false;
+    return Run<false>(other.work_, channel).may_begin_early();
+  }
+
+ public:
+  // Sends the first step's message while a message that has come is copied. The new one may lie where the old one lay. again: nothing
+  // was done.
+  Status send_by_turns(const Received& received) noexcept {
     const Fold& next = plan_.steps[0];
-    const size_t next_bytes = step_elements(next) * work_.element_bytes;
+    const size_t bytes = received.bytes, next_bytes = step_elements(next) * work_.element_bytes;
     Endpoint& to = *endpoints_[plan_.to(next)[0]];
-    std::byte* slot = nullptr;
-    if (next_bytes >= put_copy_bytes_min && &to == &from) slot = to.reserve_viewed(next_bytes);
-    if (next_bytes >= put_copy_bytes_min && slot == nullptr) slot = to.reserve(next_bytes);
-    if (slot == nullptr) {
-      go_back(here);
-      return Status::again;
-    }
+    if (next_bytes < put_copy_bytes_min) return Status::again;
+    std::byte* slot = &to == &received.from ? to.reserve_viewed(next_bytes) : nullptr;
+    if (slot == nullptr) slot = to.reserve(next_bytes);
+    if (slot == nullptr) return Status::again;
     const std::byte* const source = read_at(next.a);
     std::byte* const copy = next.dst.count > 0 ? write_at(next.dst) : nullptr;
     const Store copy_how = copy != nullptr ? copy_store(copy, next_bytes) : Store::cached, slot_how = to.slot_store(next_bytes);
     const size_t longer = std::max(bytes, next_bytes), turn_bytes = copies_to_caches() ? longer : put_block_bytes;
     for (size_t at = 0; at < longer; at += turn_bytes) {
-      if (at < bytes) copy_bytes_on(target + at, message + at, std::min(turn_bytes, bytes - at), how);
+      if (at < bytes) copy_bytes_on(received.target + at, received.message + at, std::min(turn_bytes, bytes - at), received.how);
       if (at >= next_bytes) continue;
       const size_t block = std::min(turn_bytes, next_bytes - at);
       if (copy != nullptr) copy_bytes_on(copy + at, source + at, block, copy_how);
       copy_bytes_on(slot + at, source + at, block, slot_how);
     }
     stream_end();
-    if (from.release() != Status::done) {
-      go_back(here);
-      return Status::failed;
-    }
+    if (received.from.release() != Status::done) return Status::failed;
     to.commit(next_bytes, signature(next));
     return Status::done;
   }
 
+  // Whether the plan's first step sends to one rank what nothing is awaited for, by a slot.
+  bool may_begin_early() const noexcept {
+    const Fold& first = plan_.steps[0];
+    if (!begins_by_sending()) return false;
+    if (first.dst.count > 0 ? !first.copies_input() : first.b.count > 0 || divisor(first) != 0) return false;
+    if (channel_.apart && (first.a.count > 1 || first.dst.count > 1)) return false;
+    Endpoint& to = *endpoints_[plan_.to(first)[0]];
+    return lends_from(first) == nullptr && !to.stages() && !to.learns_from_next();
+  }
+
+ protected:
   void go_back(const Operation::Channel& before) noexcept {
     const size_t tiles_made = channel_.tiles_made;
     channel_ = before;
@@ -282,16 +324,6 @@ class Engine::Run : public Engine::Ahead<v_form, multiplied> {
   bool begins_by_sending() const noexcept {
     const Fold& first = plan_.steps[0];
     return first.n_from == 0 && first.n_to == 1 && first.a.buffer != Buffer::scratch && work_.vectors == 1;
-  }
-
-  // And does so by a slot.
-  bool may_begin_early() const noexcept {
-    const Fold& first = plan_.steps[0];
-    if (!begins_by_sending()) return false;
-    if (first.dst.count > 0 ? !first.copies_input() : first.b.count > 0 || divisor(first) != 0) return false;
-    if (channel_.apart && (first.a.count > 1 || first.dst.count > 1)) return false;
-    Endpoint& to = *endpoints_[plan_.to(first)[0]];
-    return lends_from(first) == nullptr && !to.stages() && !to.learns_from_next();
   }
 
   // Sends on first, for the sake of those who wait; keeps a copy while it has to wait, or at last. Only what is too small

@@ -68,6 +68,7 @@ struct Plan {
   std::vector<Fold> steps;
   std::vector<uint32_t> peers;
   uint64_t message_bytes_max = ~uint64_t{0};  // beside the transports' own bound; the same on all ranks
+  uint64_t small_bytes_max = ~uint64_t{0};    // larger calls are cut, though one message could hold them; likewise
   // The buffers of all ranks of the host exceed the last cache in calls of so many bytes (of the whole buffer) or more.
   uint64_t uncached_bytes_min = ~uint64_t{0};
   // Outputs of calls of so many bytes or more are stored past the caches, since by the time they are

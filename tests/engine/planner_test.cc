@@ -202,7 +202,7 @@ TEST(Planner, SendsBlocksOfPairsStraight) {
 // Nothing where the cache holds both ends' buffers, everything where one fills it, and in between the first part.
 TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
   for (const bool sending : {false, true}) {
-    const Plan plan = point_to_point_plan(1, sending, 24'000'000);
+    const Plan plan = PointToPointPlans(1, sending, 24'000'000, false).other;
     EXPECT_EQ(plan.streamed_tiles(11'999'999, 10), 0u);
     EXPECT_GT(plan.streamed_tiles(16'000'000, 10), 0u);
     EXPECT_LT(plan.streamed_tiles(16'000'000, 10), 10u);
@@ -457,6 +457,21 @@ TEST(Planner, EstimatesLargeGroups) {
   const std::string_view small = planner.plan(Collective::all_reduce, 8, 0, false).algorithm;
   EXPECT_TRUE(small == "recursive_doubling" || small == "tree" || small == "double_tree") << small;
   EXPECT_FALSE(planner.explain(Collective::broadcast, 1 << 20, 7).empty());
+}
+
+// Both sides cut alike, whatever else they do, for both look at the size alone.
+TEST(PointToPointPlans, CutMessagesOfAMiddlingSize) {
+  using Plans = PointToPointPlans;
+  const Plans send(1, true, 1 << 20, true), receive(0, false, 1 << 20, true), whole(1, true, 1 << 20, false);
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, Plans::divided_message_bytes_max, Plans::divided_message_bytes_max + 1,
+                               Plans::divided_bytes_max, Plans::divided_bytes_max + 1, uint64_t{1} << 40}) {
+    const bool cuts = bytes > Plans::divided_message_bytes_max && bytes <= Plans::divided_bytes_max;
+    for (const Plans* plans : {&send, &receive}) {
+      EXPECT_EQ(plans->of(bytes).message_bytes_max, cuts ? Plans::divided_message_bytes_max : ~uint64_t{0}) << bytes;
+      EXPECT_EQ(plans->of(bytes).small_bytes_max, cuts ? Plans::divided_message_bytes_max : ~uint64_t{0}) << bytes;
+    }
+    EXPECT_EQ(whole.of(bytes).message_bytes_max, ~uint64_t{0}) << bytes;
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/plan_by_hand.h"
+#include "engine/planner.h"
 #include "engine/run.h"
 
 namespace tutti {
@@ -335,6 +336,102 @@ TEST(EngineTiles, MayBeginWhereTheMessageThatEndedTheLastOneLies) {
     ASSERT_EQ(rank.output[rank.count + i], first[i]);
     ASSERT_EQ(rank.output[rank.count + Tiles::in_tile + i], rank.input[Tiles::in_tile + i]) << "what lay there by then";
   }
+}
+
+// Rank 0 of two sends so many tiles of its own to the other by one operation, and receives so many by another, in turns.
+struct Exchange {
+  static constexpr size_t in_tile = put_copy_bytes_min / 4 + 16;
+
+  Exchange(size_t sends, size_t receives, bool at_a_stretch = false)
+      : input(sends * in_tile), output(receives * in_tile, -1.0f), engine(2, endpoints, 4 * in_tile, nullptr, at_a_stretch) {
+    std::iota(peer.message.begin(), peer.message.end(), 1'000'000.0f);
+    std::iota(input.begin(), input.end(), 1.0f);
+    const auto begin = [&](Operation& operation, const Plan& plan, size_t count) {
+      Work work;
+      work.plan = &plan;
+      work.input = reinterpret_cast<const std::byte*>(input.data());
+      work.output = reinterpret_cast<std::byte*>(output.data());
+      work.count = count;
+      work.element_bytes = 4;
+      work.takes_turns = true;
+      if (&operation == &receive) work.sends_beside = &send;
+      engine.start(operation, work, 0, 1);
+    };
+    begin(send, plans_send.other, input.size());
+    begin(receive, plans_receive.other, output.size());
+  }
+
+  // Of each operation as far as it goes, for so many rounds at most; an operation that is done is none that others go beside.
+  Status run(int rounds) {
+    Status sent = Status::again, received = Status::again;
+    for (int round = 0; round < rounds && (sent != Status::done || received != Status::done); ++round) {
+      if (sent != Status::done) sent = engine.progress(send);
+      if (sent == Status::done) receive.work_of_restart().sends_beside = nullptr;
+      if (received != Status::done) received = engine.progress(receive);
+      if (sent == Status::failed || received == Status::failed) return Status::failed;
+    }
+    return sent == Status::done && received == Status::done ? Status::done : Status::again;
+  }
+  void expect_all() const {
+    std::vector<float> sent;
+    for (const std::vector<float>& message : peer.messages) sent.insert(sent.end(), message.begin(), message.end());
+    EXPECT_TRUE(sent == input);
+    for (size_t i = 0; i < output.size(); ++i) ASSERT_EQ(output[i], 1'000'000.0f + float(i % in_tile)) << i;
+    EXPECT_EQ(size_t(peer.released), output.size() / in_tile);
+  }
+
+  const PointToPointPlans plans_send{1, true, size_t{1} << 30, false}, plans_receive{1, false, size_t{1} << 30, false};
+  OneSlot peer{4 * in_tile};
+  std::vector<float> input, output;
+  Endpoint* endpoints[2] = {nullptr, &peer};
+  const Engine engine;
+  Operation send, receive;
+};
+
+// All but the first message are made while one that has come is copied, as far as one comes.
+TEST(EngineExchanges, MakeMessagesWhileOthersAreCopied) {
+  constexpr int rounds = 100;
+  for (const auto& [sends, receives] : std::initializer_list<std::pair<int, int>>{{2, 2}, {3, 3}, {6, 6}, {2, 5}, {5, 2}, {1, 3}, {3, 1}}) {
+    Exchange rank(size_t(sends), size_t(receives), false);
+    EXPECT_EQ(rank.run(rounds), Status::done);
+    rank.expect_all();
+    EXPECT_EQ(rank.peer.committed, std::min(sends - 1, receives)) << sends << " and " << receives;
+    Exchange plain(size_t(sends), size_t(receives), true);
+    EXPECT_EQ(plain.run(rounds), Status::done);
+    plain.expect_all();
+    EXPECT_EQ(plain.peer.committed, 0) << "where copies are best at a stretch";
+  }
+}
+
+TEST(EngineExchanges, GoOnWhereThereIsNoRoom) {
+  Exchange rank(4, 4);
+  rank.peer.has_room = false;
+  rank.peer.room_for = 1;
+  EXPECT_EQ(rank.run(100), Status::again);
+  EXPECT_EQ(rank.peer.sent, 1);
+  EXPECT_EQ(rank.peer.released, 4) << "nobody who sends waits for this rank";
+  rank.peer.has_room = true;
+  EXPECT_EQ(rank.run(100), Status::done);
+  rank.expect_all();
+}
+
+TEST(EngineExchanges, SendNothingWhereWhatHasComeIsWorthNothing) {
+  Exchange rank(3, 3);
+  rank.peer.revoked = true;
+  EXPECT_EQ(rank.run(100), Status::failed);
+  EXPECT_EQ(rank.peer.committed, 0);
+  EXPECT_EQ(rank.engine.waiting_on(rank.receive).peer, 1);
+}
+
+// Each block of the message is copied before the next message takes its place.
+TEST(EngineExchanges, MayAnswerWhereAMessageLies) {
+  Exchange rank(2, 1);
+  rank.peer.answers_where_it_lies = true;
+  const std::vector<float> first = rank.peer.message;
+  EXPECT_EQ(rank.run(100), Status::done);
+  EXPECT_TRUE(rank.output == first);
+  EXPECT_EQ(rank.peer.committed, 1);
+  EXPECT_TRUE(std::equal(rank.peer.messages[1].begin(), rank.peer.messages[1].end(), rank.input.begin() + Exchange::in_tile));
 }
 
 // What is written is looked at unless it lies less than bytes_a_look behind what this run has looked at.
