@@ -252,7 +252,7 @@ Status CallSet::look() noexcept {
   return Status::done;
 }
 
-// The send that a receive takes turns with: to the same peer, if there is one, else the first.
+// The send that a receive takes turns with: to the same peer, if one is left, else the first; -1: none.
 int CallSet::sender_beside(const Item& item) const noexcept {
   int found = -1;
   for (size_t i = 0; i < items_.size(); ++i) {
@@ -265,9 +265,12 @@ int CallSet::sender_beside(const Item& item) const noexcept {
 }
 
 Status CallSet::progress_beside(Item& item) noexcept {
-  Item& send = items_[size_t(item.beside)];
+  if (items_[size_t(item.beside)].done) item.beside = sender_beside(item);
   Operation*& beside = item.operation.work_of_restart().sends_beside;
-  if (send.begun && !send.done && send.operation.work().takes_turns) beside = &send.operation;
+  if (item.beside >= 0) {
+    Item& send = items_[size_t(item.beside)];
+    if (send.begun && send.operation.work().takes_turns) beside = &send.operation;
+  }
   const Status status = item.call.communicator->progress(item.operation);
   beside = nullptr;
   return status;
