@@ -256,6 +256,8 @@ class Engine {
   class Places;
   template <bool v_form, bool multiplied>
   class Ahead;
+  template <bool v_form, bool multiplied>
+  class Folds;
   template <bool v_form, bool multiplied = false>
   class Run;
   template <bool v_form>
