@@ -317,8 +317,9 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.schedules = *options_.schedules;
   cold_outputs_ = std::make_unique<ColdOutputs>();
   crowded_ = contention_of(by_machine) > 1;
-  make_engine(std::move(planner), true,
-              [&](int peer) { return copies_by_turns && !crowded_ && links_.names[size_t(peer)][0] == 's'; });
+  make_engine(std::move(planner), true, [&](int peer) {
+    return copies_by_turns && !crowded_ && std::string_view(transport_to(peer)) == "shm";
+  });
   make_device_side();
   make_peer_path(devices);
   if (one_host) make_shared_path(host);
