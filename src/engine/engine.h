@@ -139,7 +139,7 @@ class Operation {
       const std::byte* at;
       bool streams;
     };
-    bool output_is_read;        // by calls: it goes to the caches, and nobody is asked
+    bool output_is_read;        // by calls: it goes to the caches, where it fits them, and nobody is asked
     uint32_t n_looks;           // in this call; the last ones are
     std::array<Look, 8> looks_kept;
     bool at_a_stretch;          // copies are best so, where they do not go past the caches by the plan

@@ -141,9 +141,11 @@ class Engine::Folds : public Engine::Ahead<v_form, multiplied> {
   // Whether what is about to be written at `target` goes past the caches if it is not read again soon. The same until the
   // step ends.
   bool streams(const std::byte* target, size_t bytes) noexcept {
-    if (channel_.streams || channel_.looks == nullptr || bytes < cold_bytes_min || channel_.output_is_read) [[likely]] return channel_.streams;
+    if (channel_.streams || channel_.looks == nullptr || bytes < cold_bytes_min || stays_in_caches()) [[likely]] return channel_.streams;
     return output_streams(target, bytes);
   }
+  // Of what does not stream: it will be read, and all of it fits the caches.
+  bool stays_in_caches() const noexcept { return channel_.output_is_read && channel_.streamed_tiles == 0; }
   // What was said of an output's part holds for what follows it: a look takes as long as a few lines from memory.
   [[gnu::noinline]] bool output_streams(const std::byte* target, size_t bytes) noexcept {
     auto& looks = channel_.looks_kept;

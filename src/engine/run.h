@@ -205,10 +205,12 @@ class Engine::Run : public Engine::Folds<v_form, multiplied> {
     const bool is_cold = could_stream() && fold.n_to == 0 && streams(write_at(fold.dst), bytes);
     const Store how = is_cold && !copies_to_caches() ? Store::streaming : Store::cached;
     const bool beside = work_.sends_beside != nullptr && sends_beside(bytes);
-    const bool is_viewed = is_cold || beside || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
+    const bool by_turns = beside || (ends_tile(fold) && begins_by_sending() && bytes >= put_copy_bytes_min);
+    const bool is_viewed = by_turns || (is_cold && how == Store::cached);
     if (expect(from, fold, bytes) || !is_viewed || from.stages() || from.copies_to_view()) {
       if (bytes >= lent_bytes_min && fold.early > 0) say_what_follows(from, fold, bytes);
-      return from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
+      return how == Store::cached ? from.recv(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done)
+                                  : from.recv_past_caches(write_at(fold.dst), bytes, signature(fold), channel_.bytes_done);
     }
     // Where it will be copied to be viewed, that is seen only once it has come.
     if (const Watch watch = from.watch(); watch.word != nullptr && !watch.arrived() && from.fault().kind == FaultKind::none)

@@ -205,6 +205,11 @@ class Endpoint {
   // Receives bytes [bytes_done, bytes) of the next message and advances bytes_done.
   virtual Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept = 0;
 
+  // As recv, to an output that is in no cache and not read soon: where the message is copied there, it may go past the caches.
+  virtual Status recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+    return recv(data, bytes, signature, bytes_done);
+  }
+
   // Before the next message is received to `data`: the bytes from there on, as many as `bytes`, are filled by it and by messages
   // of the same call that follow it from this peer, one after the other, and nobody looks at them before. So what has come of
   // these may be brought with it, where that is shorter. Holds for that message.

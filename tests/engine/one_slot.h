@@ -29,6 +29,10 @@ class OneSlot final : public Endpoint {
     ++received;
     return release();
   }
+  Status recv_past_caches(std::byte* data, size_t bytes, uint64_t tag, size_t& bytes_done) noexcept override {
+    ++past_caches;
+    return recv(data, bytes, tag, bytes_done);
+  }
   std::byte* reserve(size_t) noexcept override {
     if (answers) return reinterpret_cast<std::byte*>(message.data());
     return has_room ? reinterpret_cast<std::byte*>(slot.data()) : nullptr;
@@ -65,7 +69,7 @@ class OneSlot final : public Endpoint {
   bool learns = false;
   Outbox* shared = nullptr;
   int room_for = 0;  // so many messages all the same
-  int sent = 0, received = 0, committed = 0, released = 0, awaited = 0;
+  int sent = 0, received = 0, past_caches = 0, committed = 0, released = 0, awaited = 0;
   std::vector<size_t> behind;  // as may_send_on() was told
 
  private:

@@ -268,6 +268,34 @@ TEST(EngineTiles, GoToTheCachesWhereTheyWereTheInputOfACallSince) {
   }
 }
 
+// Not where the caches hold only part of them: when it is read, it is gone.
+TEST(EngineTiles, ThatWereAnInputSinceAreLookedAtWhereNotAllOfThemFitTheCaches) {
+  Tiles rank(3, true);
+  ColdOutputs cold_outputs(cold, 1);
+  const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs, false);
+  const Plan sends = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
+  Work passing_on = rank.work;
+  passing_on.plan = &sends;
+  passing_on.input = rank.work.output;
+  passing_on.output = nullptr;
+  Operation passes_on;
+  const uint64_t bytes = rank.work.bytes();
+  for (const bool fits : {true, false}) {
+    rank.plan.streamed_bytes_min = fits ? ~uint64_t{0} : bytes / 2;
+    rank.plan.all_streamed_bytes_min = ~uint64_t{0};
+    ASSERT_EQ(rank.plan.streamed_tiles(bytes, 3) > 0, !fits);
+    engine.start(rank.operation, rank.work, 0, 1);
+    engine.start(passes_on, passing_on, 0, 1);
+    looked_at = rank.peer.past_caches = rank.peer.released = 0;
+    rank.peer.messages.clear();
+    engine.rewind(rank.operation);
+    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    rank.expect_all(true);
+    EXPECT_EQ(looked_at > 0, !fits);
+    EXPECT_EQ(rank.peer.past_caches, fits ? 0 : 1) << "the message that no other is made beside";
+  }
+}
+
 TEST(EngineTiles, GoOneAfterTheOtherWhereTheTransportLearnsFromSending) {
   Tiles rank(3, false);
   rank.peer.learns = true;

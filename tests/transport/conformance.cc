@@ -103,22 +103,25 @@ TEST_P(TransportConformance, DeliversMessagesOfEverySize) {
   connect(2, 1);
   std::vector<size_t> sizes = {0, 1, 7, 4095, 4096, bytes_max_ - 1, bytes_max_};
   for (size_t bytes = 8; bytes <= 72; ++bytes) sizes.push_back(bytes);
-  for (const size_t bytes : sizes) {
-    const std::vector<std::byte> sent = data_of(bytes, bytes + 1);
-    std::vector<std::byte> received(bytes);
-    size_t sent_bytes = 0, received_bytes = 0;
-    Status sending = Status::again;
-    const Status receiving = settle([&] {
-      if (sending == Status::again) sending = endpoint(0, 1).send(sent.data(), bytes, bytes, sent_bytes);
-      return endpoint(1, 0).recv(received.data(), bytes, bytes, received_bytes);
-    });
-    ASSERT_EQ(sending, Status::done) << bytes << " bytes";
-    ASSERT_EQ(receiving, Status::done) << bytes << " bytes";
-    EXPECT_EQ(sent_bytes, bytes);
-    EXPECT_EQ(received_bytes, bytes);
-    ASSERT_EQ(sent, received) << bytes << " bytes";
-    EXPECT_TRUE(all_has_come(0, 1)) << bytes << " bytes";
-  }
+  for (const size_t bytes : sizes)
+    for (const bool past_caches : {false, true}) {
+      const std::vector<std::byte> sent = data_of(bytes, bytes + 1);
+      std::vector<std::byte> received(bytes);
+      size_t sent_bytes = 0, received_bytes = 0;
+      Status sending = Status::again;
+      const Status receiving = settle([&] {
+        if (sending == Status::again) sending = endpoint(0, 1).send(sent.data(), bytes, bytes, sent_bytes);
+        Endpoint& from = endpoint(1, 0);
+        return past_caches ? from.recv_past_caches(received.data(), bytes, bytes, received_bytes)
+                           : from.recv(received.data(), bytes, bytes, received_bytes);
+      });
+      ASSERT_EQ(sending, Status::done) << bytes << " bytes";
+      ASSERT_EQ(receiving, Status::done) << bytes << " bytes";
+      EXPECT_EQ(sent_bytes, bytes);
+      EXPECT_EQ(received_bytes, bytes);
+      ASSERT_EQ(sent, received) << bytes << " bytes";
+      EXPECT_TRUE(all_has_come(0, 1)) << bytes << " bytes";
+    }
 }
 
 // Both ways, viewed and received, and what is lent, too.

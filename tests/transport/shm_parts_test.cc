@@ -34,16 +34,23 @@ class ShmParts : public testing::Test {
     ASSERT_EQ(of(rank).send(message.data(), bytes, signature, done), Status::done);
     ASSERT_EQ(done, bytes);
   }
+  enum class Way { receive, past_caches, view };
+  // A message that is viewed is yet to be released.
+  Status begin_to_receive(int rank, std::byte* memory, size_t bytes, Way way, const std::byte*& data, size_t& done) {
+    Endpoint& from = of(rank);
+    if (way == Way::view) return from.view(bytes, signature, data);
+    return way == Way::receive ? from.recv(memory, bytes, signature, done) : from.recv_past_caches(memory, bytes, signature, done);
+  }
   // How many lines the message took.
-  uint32_t receive(int rank, size_t bytes, uint64_t content, bool views) {
+  uint32_t receive(int rank, size_t bytes, uint64_t content, Way way = Way::receive) {
     const uint32_t before = of(rank).watch().until;
     std::vector<std::byte> message(bytes + 1, std::byte{0x5a});
     const std::byte* data = message.data();
     size_t done = 0;
-    EXPECT_EQ(views ? of(rank).view(bytes, signature, data) : of(rank).recv(message.data(), bytes, signature, done), Status::done);
+    EXPECT_EQ(begin_to_receive(rank, message.data(), bytes, way, data, done), Status::done);
     EXPECT_TRUE(holds(data, bytes, content));
     EXPECT_EQ(message[bytes], std::byte{0x5a});
-    if (views) {
+    if (way == Way::view) {
       EXPECT_EQ(of(rank).release(), Status::done);
     }
     return of(rank).watch().until - before;
@@ -54,14 +61,14 @@ class ShmParts : public testing::Test {
 };
 
 TEST_F(ShmParts, AMessageGoesInPartsWhereItsReceiverHasReadAllBeforeIt) {
-  for (const bool views : {false, true}) {
+  for (const Way way : {Way::receive, Way::past_caches, Way::view}) {
     uint64_t content = 1;
     for (const auto& [bytes, lines] : {std::pair<size_t, uint32_t>{16 * 1024 - 1, 1}, {16 * 1024, 2}, {32 * 1024, 4},
                                        {64 * 1024, 4}, {100'000, 6}, {256 * 1024, 10}}) {
       send(0, bytes, ++content);
-      EXPECT_EQ(receive(1, bytes, content, views), lines) << bytes;
+      EXPECT_EQ(receive(1, bytes, content, way), lines) << bytes;
       send(1, bytes, ++content);  // and says so
-      EXPECT_EQ(receive(0, bytes, content, views), lines) << bytes;
+      EXPECT_EQ(receive(0, bytes, content, way), lines) << bytes;
     }
   }
 }
@@ -69,36 +76,36 @@ TEST_F(ShmParts, AMessageGoesInPartsWhereItsReceiverHasReadAllBeforeIt) {
 TEST_F(ShmParts, BehindAnotherMessageItGoesWhole) {
   send(0, 8, 1);
   send(0, 64 * 1024, 2);
-  EXPECT_EQ(receive(1, 8, 1, false), 1u);
-  EXPECT_EQ(receive(1, 64 * 1024, 2, false), 1u);
+  EXPECT_EQ(receive(1, 8, 1), 1u);
+  EXPECT_EQ(receive(1, 64 * 1024, 2), 1u);
   send(0, 64 * 1024, 3);  // nobody has said that these were read
-  EXPECT_EQ(receive(1, 64 * 1024, 3, false), 1u);
+  EXPECT_EQ(receive(1, 64 * 1024, 3), 1u);
 }
 
 TEST_F(ShmParts, WhereItMayBeAwaitedItIsLookedWhetherAllBeforeItWasRead) {
   for (const bool was_read : {true, false}) {
     send(0, 8, 1);
-    if (was_read) receive(1, 8, 1, false);
+    if (was_read) receive(1, 8, 1);
     of(0).may_be_awaited();
     send(0, 64 * 1024, 2);
-    if (!was_read) receive(1, 8, 1, false);
-    EXPECT_EQ(receive(1, 64 * 1024, 2, false), was_read ? 4u : 1u);
+    if (!was_read) receive(1, 8, 1);
+    EXPECT_EQ(receive(1, 64 * 1024, 2), was_read ? 4u : 1u);
   }
   send(0, 8, 1);
-  receive(1, 8, 1, false);
+  receive(1, 8, 1);
   send(0, 64 * 1024, 2);
-  EXPECT_EQ(receive(1, 64 * 1024, 2, false), 1u) << "of this message it was not said";
+  EXPECT_EQ(receive(1, 64 * 1024, 2), 1u) << "of this message it was not said";
 }
 
 TEST_F(ShmParts, ACallThatBeganInPartsGoesOnInLargerOnes) {
   for (int i = 0; i < 3; ++i) send(0, 256 * 1024, uint64_t(i));
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i), false), i == 0 ? 10u : 8u) << i;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(receive(1, 256 * 1024, uint64_t(i)), i == 0 ? 10u : 8u) << i;
 }
 
 TEST_F(ShmParts, ItsLaterMessagesAreOnTheirWayBeforeTheyAreAwaited) {
   constexpr int messages = 6;
   for (int i = 0; i < messages; ++i) send(0, 64 * 1024, uint64_t(i));
-  for (int i = 0; i < messages; ++i) EXPECT_EQ(receive(1, 64 * 1024, uint64_t(i), false), i < 5 ? 4u : 1u) << i;
+  for (int i = 0; i < messages; ++i) EXPECT_EQ(receive(1, 64 * 1024, uint64_t(i)), i < 5 ? 4u : 1u) << i;
 }
 
 // An outbox must not take the parts of one message for two messages.
@@ -108,7 +115,7 @@ TEST_F(ShmParts, AreOneMessageToWhoCountsThem) {
   EXPECT_FALSE(endpoint.waits_for_two());
   send(0, 8, 2);
   EXPECT_TRUE(endpoint.waits_for_two());
-  receive(1, 64 * 1024, 1, false);
+  receive(1, 64 * 1024, 1);
   EXPECT_FALSE(endpoint.waits_for_two());
 }
 
@@ -133,7 +140,7 @@ TEST_F(ShmParts, WhoExpectsAnotherCallIsToldWhatCame) {
 
 TEST_F(ShmParts, WhatHasComeIsCopiedBeforeTheRestComes) {
   constexpr size_t bytes = 256 * 1024;
-  for (const bool views_after : {false, true}) {
+  for (const Way after : {Way::receive, Way::past_caches, Way::view}) {
     HeldBack source(bytes);
     std::thread sender([&] {
       size_t done = 0;
@@ -150,18 +157,18 @@ TEST_F(ShmParts, WhatHasComeIsCopiedBeforeTheRestComes) {
     EXPECT_FALSE(of(1).watch().arrived());
     HeldBack::go_on();
     const auto rest = [&] {
-      return views_after ? of(1).view(bytes, signature, data) : of(1).recv(message.data(), bytes, signature, done);
+      return begin_to_receive(1, message.data(), bytes, after, data, done);
     };
     Status status = Status::again;
     while (status == Status::again) status = rest();
     ASSERT_EQ(status, Status::done);
-    EXPECT_TRUE(holds(views_after ? data : message.data(), bytes, 5));
-    if (views_after) {
+    EXPECT_TRUE(holds(after == Way::view ? data : message.data(), bytes, 5));
+    if (after == Way::view) {
       EXPECT_EQ(of(1).release(), Status::done);
     }
     sender.join();
     send(1, 8, 9);  // says that all was read
-    receive(0, 8, 9, false);
+    receive(0, 8, 9);
   }
 }
 
@@ -184,12 +191,11 @@ TEST_F(ShmParts, MessagesToAndFroAreWhole) {
         continue;
       }
       const std::byte* data = in.data();
-      const bool views = i % 3 == 0;
-      while (status == Status::again)
-        status = views ? of(rank).view(bytes, signature, data) : of(rank).recv(in.data(), bytes, signature, done);
+      const Way way = i % 3 == 0 ? Way::view : i % 3 == 1 ? Way::receive : Way::past_caches;
+      while (status == Status::again) status = begin_to_receive(rank, in.data(), bytes, way, data, done);
       ASSERT_EQ(status, Status::done);
       ASSERT_TRUE(holds(data, bytes, uint64_t(i))) << i << ", " << bytes << " bytes";
-      if (views) {
+      if (way == Way::view) {
         ASSERT_EQ(of(rank).release(), Status::done);
       }
     }

@@ -36,10 +36,14 @@ TEST(ShmReads, LargerOnesPassFromTheirSecondTimeOnAsAWhole) {
 TEST(ShmReads, WhatIsReadIsTheMessageByEitherWay) {
   std::vector<std::byte> output(2 * cache + 3), place(message);
   for (size_t i = 0; i < place.size(); ++i) place[i] = std::byte(i * 31 >> 3);
-  ShmReads reads(cache);
-  for (size_t at = 3; at < output.size(); at += message) {
-    reads.read(output.data() + at, place.data(), message);
-    ASSERT_TRUE(std::equal(place.begin(), place.end(), output.begin() + ptrdiff_t(at)));
+  for (const bool past_caches : {false, true}) {
+    ShmReads reads(cache);
+    reads.past_caches = past_caches;
+    std::fill(output.begin(), output.end(), std::byte{0});
+    for (size_t at = 3; at < output.size(); at += message) {
+      reads.read(output.data() + at, place.data(), message);
+      ASSERT_TRUE(std::equal(place.begin(), place.end(), output.begin() + ptrdiff_t(at)));
+    }
   }
 }
 

@@ -129,6 +129,53 @@ TEST(ShmWrites, LongInputsAreKnownFromTheirLastTimeHoweverTheyAreWritten) {
   }
 }
 
+// Where the inputs were looked at, relative to the one that is tested.
+std::vector<size_t> looked_at;
+const std::byte* looked_from = nullptr;
+bool is_in_none(const void* memory, size_t, bool) noexcept {
+  looked_at.push_back(size_t(static_cast<const std::byte*>(memory) - looked_from));
+  return true;
+}
+
+TEST(ShmWrites, OnlyLongInputsAreLookedAtWhereTheyBeginAndOnceAMegabyte) {
+  const size_t message = 64 * 1024, all = 3 << 20, half = message / 2;
+  const std::vector<std::byte> input(all);
+  std::vector<std::byte> place(message);
+  looked_from = input.data();
+  const auto write_first = [&](ShmWrites& writes, size_t n) {
+    looked_at.clear();
+    for (size_t at = 0; at < n; at += message) writes.write_as_usual(place.data(), input.data() + at, std::min(message, n - at));
+    return looked_at;
+  };
+  using Places = std::vector<size_t>;
+  constexpr size_t mib = 1 << 20;
+  ShmWrites writes(0, cache, is_in_none);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(write_first(writes, cache), Places{}) << "it fits this core's caches";
+  EXPECT_EQ(write_first(writes, all), (Places{mib + half, 2 * mib + half})) << "that it is long shows only there";
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(write_first(writes, all), (Places{half, mib + half, 2 * mib + half}));
+  EXPECT_EQ(write_first(writes, cache), Places{half}) << "may be the begin of another long one";
+  EXPECT_EQ(write_first(writes, cache), Places{});
+
+  ShmWrites never(0, cache, nullptr);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(write_first(never, all), Places{}) << "where it makes no difference";
+}
+
+TEST(ShmWrites, WhatComesFromMemoryIsTheMessageToo) {
+  const size_t message = 100 * 1024, all = 2 * cache;
+  std::vector<std::byte> input(all), place(message + 64);
+  for (size_t i = 0; i < all; ++i) input[i] = std::byte(i * 31 >> 3);
+  looked_from = input.data();
+  ShmWrites writes(0, cache, is_in_none);
+  for (const size_t shift : {0, 1, 64})
+    for (int round = 0; round < 2; ++round)
+      for (size_t at = 0; at < all; at += message) {
+        const size_t n = std::min(message, all - at);
+        std::fill(place.begin(), place.end(), std::byte{0});
+        writes.write_as_usual(place.data() + shift, input.data() + at, n);
+        ASSERT_TRUE(std::equal(input.begin() + long(at), input.begin() + long(at + n), place.begin() + long(shift))) << at;
+      }
+}
+
 TEST(ShmWrites, FewWritesAreTimed) {
   ShmWrites writes(0, cache);
   int timed = 0;

@@ -267,6 +267,13 @@ Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size
   return release();
 }
 
+Status ShmEndpoint::recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+  reads_.past_caches = true;
+  const Status status = recv(data, bytes, signature, bytes_done);
+  reads_.past_caches = false;
+  return status;
+}
+
 // Apart, as all that is noinline here, so that a small message needs no stack frame.
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {

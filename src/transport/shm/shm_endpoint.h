@@ -169,6 +169,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   }
   bool learns_from_next() noexcept override { return (by_ring_ || !trade_.owns_any()) && writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  Status recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   void may_read_on(const std::byte* data, size_t bytes) noexcept override { free_to_read_ = {data, bytes}; }
   void offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;

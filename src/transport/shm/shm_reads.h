@@ -14,9 +14,13 @@ class ShmReads {
   explicit ShmReads(size_t own_cache_bytes) : output_(own_cache_bytes) {}
 
   void read(std::byte* data, const std::byte* place, size_t bytes) noexcept {
-    if (passes(data, bytes)) copy_passing(data, place, bytes);
+    const bool passes_here = passes(data, bytes);
+    if (past_caches) copy_bytes(data, place, bytes, Store::streaming);
+    else if (passes_here) copy_passing(data, place, bytes);
     else copy_memory(data, place, bytes);
   }
+
+  bool past_caches = false;  // whoever receives knows that the output is not needed in any
 
   bool passes(const std::byte* data, size_t bytes) noexcept {
     output_.add(data, bytes);

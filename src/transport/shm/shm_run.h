@@ -11,14 +11,16 @@ class ShmRun {
  public:
   explicit ShmRun(size_t own_cache_bytes) : own_cache_bytes_(own_cache_bytes) {}
 
-  // The next buffer.
-  void add(const std::byte* data, size_t bytes) noexcept {
-    if (data != end_) {
+  // The next buffer. True: it does not follow the last one.
+  bool add(const std::byte* data, size_t bytes) noexcept {
+    const bool begins = data != end_;
+    if (begins) {
       before_ = together_;
       together_ = 0;
     }
     end_ = data + bytes;
     together_ += bytes;
+    return begins;
   }
   // Whether it belongs to more than the caches hold, as this or the last run tells.
   bool exceeds_caches() const noexcept { return bytes_together() > own_cache_bytes_; }

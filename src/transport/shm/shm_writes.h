@@ -1,5 +1,5 @@
 // How a sender writes large messages into their places: as usual, or past the caches. Learned from how long it takes. And, as
-// usual, from its caches or from memory: as the inputs before it tell.
+// usual, from its caches or from memory: a long input is looked at, now and then.
 //
 // Between cores that share a cache the usual way is faster by far. Between cores that share none it depends on the
 // machine: on Zen 4 lines that lie in the other core's caches are overwritten at 2 GB/s, and memory takes 7 GB/s. Which
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "reduce/cold.h"
 #include "reduce/copy.h"
 #include "transport/shm/shm_run.h"
 
@@ -22,8 +23,12 @@ class ShmWrites {
   // Smaller messages are written as usual.
   static constexpr size_t bytes_min = 2 * 1024;
 
-  // The first `fresh_bytes` bytes are not judged: their places are made on being touched.
-  ShmWrites(size_t fresh_bytes, size_t own_cache_bytes) : fresh_bytes_(fresh_bytes), input_(own_cache_bytes) {}
+  using Look = bool (*)(const void* memory, size_t bytes, bool surely) noexcept;
+
+  // The first `fresh_bytes` bytes are not judged: their places are made on being touched. in_none: whether memory lies in no
+  // cache; null where that is nothing to a copy.
+  ShmWrites(size_t fresh_bytes, size_t own_cache_bytes, Look in_none = strings_copy_well() ? nullptr : in_no_cache)
+      : fresh_bytes_(fresh_bytes), in_none_(in_none), input_(own_cache_bytes) {}
 
   // For who stores a message there by itself.
   Store store(size_t bytes) const noexcept { return past_caches_ && bytes >= bytes_min ? Store::streaming : Store::cached; }
@@ -73,7 +78,7 @@ class ShmWrites {
   // Writes a message or a part of one, and learns nothing.
   void write_as_usual(std::byte* place, const std::byte* data, size_t bytes) noexcept {
     know_input(data, bytes);
-    if (bytes >= row_bytes_min && input_.exceeds_caches()) copy_from_memory(place, data, bytes);
+    if (bytes >= row_bytes_min && input_is_cold_) copy_from_memory(place, data, bytes);
     else copy_memory(place, data, bytes);
   }
 
@@ -89,15 +94,26 @@ class ShmWrites {
 
  private:
   static constexpr size_t row_bytes_min = 8 * 1024;  // what is less does not stand in a row
+  static constexpr size_t bytes_a_look = size_t{1} << 20;
   static constexpr uint64_t far_kib_ns = 180;  // a KiB takes 25 to 150 ns where the cores are near, 240 to 500 where far
   static constexpr uint64_t gain_min = 3;      // what the other way must be better by, or memory itself is what is slow
   static constexpr uint32_t looks_every = 8, tries_every = 128;
   static constexpr uint32_t far_streak = 4, near_streak = 2;  // a look may have met a moment when another had the core
   static constexpr uint32_t regrets_max = 2, rest_looks = 500;  // of the other way; until it is thought of again
 
-  // Of each message, however it is written.
+  // Of each message, however it is written. What exceeds this core's caches may lie in the last one; so it is looked at where it
+  // begins, and each megabyte of it: in a second half, since what follows the last message may be on its way here already.
   void know_input(const std::byte* data, size_t bytes) noexcept {
-    if (bytes >= row_bytes_min) input_.add(data, bytes);
+    if (bytes < row_bytes_min) return;
+    const bool begins = input_.add(data, bytes);
+    if (in_none_ == nullptr) return;
+    if (!input_.exceeds_caches()) {
+      input_is_cold_ = false;
+      looked_at_ = nullptr;
+    } else if (begins || uintptr_t(data) - uintptr_t(looked_at_) >= bytes_a_look) {
+      input_is_cold_ = in_none_(data + bytes / 2, bytes / 2, false);
+      looked_at_ = data;
+    }
   }
 
   void took_usual(size_t bytes, uint64_t kib_ns) noexcept {
@@ -128,6 +144,9 @@ class ShmWrites {
   uint64_t usual_kib_ns_ = 0;
   uint32_t writes_ = 0, stored_elsewhere_ = 0, streak_ = 0, regrets_ = 0, rest_ = 0;
   bool past_caches_ = false, due_ = false;
+  const Look in_none_;
+  bool input_is_cold_ = false;  // a long input lies in no cache, or did where it was looked at last:
+  const std::byte* looked_at_ = nullptr;
   ShmRun input_;
 };
 

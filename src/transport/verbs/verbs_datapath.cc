@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "reduce/copy.h"
 #include "transport/verbs/verbs_endpoint.h"
 
 namespace tutti {
@@ -359,9 +360,9 @@ Status VerbsEndpoint::arrived(size_t bytes, uint64_t signature) noexcept {
   return fail(FaultKind::mismatch, 0, header.signature, header.bytes);
 }
 
-Status VerbsEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
+Status VerbsEndpoint::receive(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done, Store how) noexcept {
   if (const Status status = arrived(bytes, signature); status != Status::done) return status;
-  if (bytes > 0 && next_arrival().target == nullptr) std::memcpy(data, payload(next_arrival()), bytes);
+  if (next_arrival().target == nullptr) copy_bytes(data, payload(next_arrival()), bytes, how);
   bytes_done = bytes;
   return release();
 }

@@ -81,7 +81,12 @@ class VerbsEndpoint final : public Endpoint {
   Status flush() noexcept override;
   bool stages() const noexcept override { return false; }
   std::optional<Passed> passed() const noexcept override { return Passed{sent_, received_}; }
-  Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
+    return receive(data, bytes, signature, bytes_done, Store::cached);
+  }
+  Status recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override {
+    return receive(data, bytes, signature, bytes_done, Store::streaming);
+  }
   bool expect(const LentRegion& region, const ExpectedMessages& messages, uint64_t signature) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
@@ -160,6 +165,7 @@ class VerbsEndpoint final : public Endpoint {
   void tell_consumed(VerbsHeader& header) noexcept;
   void give_credit() noexcept;
   Status arrived(size_t bytes, uint64_t signature) noexcept;
+  Status receive(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done, Store how) noexcept;
   bool is_over() noexcept;
   Status fail(FaultKind kind, int error_number, uint64_t signature = 0, uint64_t bytes = 0) noexcept;
   // Of what a post has returned; where it was refused, its path has failed.
