@@ -405,7 +405,7 @@ std::vector<Candidate> Planner::explain(Collective collective, size_t bytes, int
 }
 
 PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides) {
-  Plan& plan = other;
+  Plan& plan = whole;
   plan.algorithm = sending ? "send" : "recv";
   plan.shape = {1, 1, 0};
   plan.peers = {uint32_t(peer)};
@@ -419,8 +419,10 @@ PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes
   plan.steps = {step};
   plan.uncached_bytes_min = plan.streamed_bytes_min = cached_bytes_max / 2;
   plan.all_streamed_bytes_min = cached_bytes_max;
-  middling = other;
-  if (divides) middling.message_bytes_max = middling.small_bytes_max = divided_message_bytes_max;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    cut[i] = whole;
+    if (divides) cut[i].message_bytes_max = cut[i].small_bytes_max = cuts[i].message_bytes_max;
+  }
 }
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 // nanoseconds.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -62,18 +63,26 @@ struct Demand {
 };
 
 // Plans of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
-// a cache. divides: a message of a middling size is cut, though it had room, so that a rank that sends and receives at once can copy
+// a cache. divides: messages of a middling size are cut, though they had room, so that a rank that sends and receives at once can copy
 // both ways by turns; the same on both ranks.
 struct PointToPointPlans {
-  static constexpr uint64_t divided_message_bytes_max = 128 << 10, divided_bytes_max = 512 << 10;
+  // Of up to bytes_max bytes, and more than the cut before it says.
+  struct Cut {
+    uint64_t bytes_max, message_bytes_max;
+  };
+  static constexpr std::array<Cut, 2> cuts{{{128 << 10, 64 << 10}, {512 << 10, 128 << 10}}};
 
   PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides);
 
   const Plan& of(uint64_t bytes) const noexcept {
-    return bytes > divided_message_bytes_max && bytes <= divided_bytes_max ? middling : other;
+    if (bytes <= cuts[0].message_bytes_max) return whole;
+    for (size_t i = 0; i < cuts.size(); ++i)
+      if (bytes <= cuts[i].bytes_max) return cut[i];
+    return whole;
   }
 
-  Plan other, middling;
+  Plan whole;
+  std::array<Plan, cuts.size()> cut;
 };
 
 // Not thread-safe: used by the thread that drives the communicator.

@@ -202,7 +202,7 @@ TEST(Planner, SendsBlocksOfPairsStraight) {
 // Nothing where the cache holds both ends' buffers, everything where one fills it, and in between the first part.
 TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
   for (const bool sending : {false, true}) {
-    const Plan plan = PointToPointPlans(1, sending, 24'000'000, false).other;
+    const Plan plan = PointToPointPlans(1, sending, 24'000'000, false).whole;
     EXPECT_EQ(plan.streamed_tiles(11'999'999, 10), 0u);
     EXPECT_GT(plan.streamed_tiles(16'000'000, 10), 0u);
     EXPECT_LT(plan.streamed_tiles(16'000'000, 10), 10u);
@@ -461,16 +461,16 @@ TEST(Planner, EstimatesLargeGroups) {
 
 // Both sides cut alike, whatever else they do, for both look at the size alone.
 TEST(PointToPointPlans, CutMessagesOfAMiddlingSize) {
-  using Plans = PointToPointPlans;
-  const Plans send(1, true, 1 << 20, true), receive(0, false, 1 << 20, true), whole(1, true, 1 << 20, false);
-  for (const uint64_t bytes : {uint64_t{0}, uint64_t{1}, Plans::divided_message_bytes_max, Plans::divided_message_bytes_max + 1,
-                               Plans::divided_bytes_max, Plans::divided_bytes_max + 1, uint64_t{1} << 40}) {
-    const bool cuts = bytes > Plans::divided_message_bytes_max && bytes <= Plans::divided_bytes_max;
-    for (const Plans* plans : {&send, &receive}) {
-      EXPECT_EQ(plans->of(bytes).message_bytes_max, cuts ? Plans::divided_message_bytes_max : ~uint64_t{0}) << bytes;
-      EXPECT_EQ(plans->of(bytes).small_bytes_max, cuts ? Plans::divided_message_bytes_max : ~uint64_t{0}) << bytes;
+  constexpr uint64_t kib = 1 << 10, not_cut = ~uint64_t{0};
+  const PointToPointPlans send(1, true, 1 << 20, true), receive(0, false, 1 << 20, true), whole(1, true, 1 << 20, false);
+  for (const auto& [bytes, message_bytes_max] :
+       {std::pair{0 * kib, not_cut}, {uint64_t{1}, not_cut}, {64 * kib, not_cut}, {64 * kib + 1, 64 * kib}, {128 * kib, 64 * kib},
+        {128 * kib + 1, 128 * kib}, {512 * kib, 128 * kib}, {512 * kib + 1, not_cut}, {uint64_t{1} << 40, not_cut}}) {
+    for (const PointToPointPlans* plans : {&send, &receive}) {
+      EXPECT_EQ(plans->of(bytes).message_bytes_max, message_bytes_max) << bytes;
+      EXPECT_EQ(plans->of(bytes).small_bytes_max, message_bytes_max) << bytes;
     }
-    EXPECT_EQ(whole.of(bytes).message_bytes_max, ~uint64_t{0}) << bytes;
+    EXPECT_EQ(whole.of(bytes).message_bytes_max, not_cut) << bytes;
   }
 }
 

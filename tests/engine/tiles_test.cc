@@ -107,8 +107,8 @@ struct Exchange {
       if (&operation == &receive) work.sends_beside = &send;
       engine.start(operation, work, 0, 1);
     };
-    begin(send, plans_send.other, input.size());
-    begin(receive, plans_receive.other, output.size());
+    begin(send, plans_send.whole, input.size());
+    begin(receive, plans_receive.whole, output.size());
   }
 
   // Of each operation as far as it goes, for so many rounds at most; an operation that is done is none that others go beside.

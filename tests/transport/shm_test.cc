@@ -145,7 +145,7 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
                         shm_outbox_bit, shm_part);
   layout += fmt::format(", put {:x} {}, offer {}", shm_put, sizeof(ShmPut), sizeof(ShmOffer));
   layout += fmt::format(", bulk from {} in a page", shm_bulk_page_offset);
-  EXPECT_EQ(layout, "protocol 21: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
+  EXPECT_EQ(layout, "protocol 22: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
                     "bits 80000000 40000000 3fffffff, put 3ffffffe 32, offer 32, bulk from 2048 in a page");
 }
 
