@@ -73,7 +73,7 @@ struct Plan {
   uint64_t uncached_bytes_min = ~uint64_t{0};
   // Outputs of calls of so many bytes or more are stored past the caches, since by the time they are
   // complete their first part would have been evicted anyway: all but their last part, as far as it fits beside the inputs, which
-  // fill the cache from all_streamed_bytes_min on. Each rank's own affair.
+  // fill the cache from all_streamed_bytes_min on; or all of them, where that is as little. Each rank's own affair.
   uint64_t streamed_bytes_min = ~uint64_t{0};
   uint64_t all_streamed_bytes_min = 0;
 

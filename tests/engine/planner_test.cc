@@ -246,6 +246,26 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "the root alone writes an output";
 }
 
+// What the root of a gather would keep in the caches of its output drives out its inputs, but in place.
+TEST(Planner, HasAllOfAGatherGoPastTheCachesOrNothing) {
+  constexpr size_t tiles = 10;
+  for (const Collective kind : {Collective::gather, Collective::gather_v, Collective::scatter, Collective::reduce})
+    for (const size_t factor : {size_t{1}, size_t{2}})
+      for (const bool in_place : {false, true}) {
+        PlannerOptions options = options_of(2);
+        options.cached_bytes_max = 24'000'000;
+        options.cached_copies_factor = factor;
+        Planner planner(options);
+        const Plan& plan = planner.plan(kind, 1 << 20, 0, in_place);
+        if (plan.streamed_bytes_min == ~uint64_t{0}) continue;
+        EXPECT_EQ(plan.streamed_tiles(plan.streamed_bytes_min - 1, tiles), 0u);
+        const bool is_gather = kind == Collective::gather || kind == Collective::gather_v;
+        const size_t streamed = plan.streamed_tiles(plan.streamed_bytes_min + plan.streamed_bytes_min / 8, tiles);
+        if (is_gather && factor == 1 && !in_place) EXPECT_EQ(streamed, tiles) << name(kind);
+        else EXPECT_LT(streamed, tiles) << name(kind);
+      }
+}
+
 // In place, what is written has just been read: but by the root of a gather, which writes to what it has not read.
 TEST(Planner, StoresPastTheCachesInPlaceAtTheRootOfAGatherOnly) {
   for (const int n : {2, 3, 8}) {
