@@ -65,7 +65,8 @@ class Engine::SmallSteps : public Engine::Places<v_form, false> {
     const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
     if (fold.n_to > 1 && bytes >= shared_bytes_min) return {};
     Step step{};
-    step.kind = sends ? Step::Kind::sends : fold.operands() == 1 && divisor(fold) == 0 ? Step::Kind::receives : Step::Kind::adds;
+    const bool only_receives = fold.n_from == 1 && (count == 0 || (fold.operands() == 1 && divisor(fold) == 0));  // a barrier adds nothing
+    step.kind = sends ? Step::Kind::sends : only_receives ? Step::Kind::receives : Step::Kind::adds;
     step.n_peers = sends ? fold.n_to : fold.n_from;
     step.peers = plan_.peers.data() + fold.peers;
     step.count = uint32_t(count);

@@ -144,7 +144,7 @@ const Measured measured[] = {
        tuttiSend(in, 2, tuttiFloat32, 1 - rank, comm, nullptr);
        tuttiRecv(out, 2, tuttiFloat32, 1 - rank, comm, nullptr);
      }},
-    {"barrier", 490, [](tuttiComm_t comm, int, float*, float*) { tuttiBarrier(comm, nullptr); }},
+    {"barrier", 465, [](tuttiComm_t comm, int, float*, float*) { tuttiBarrier(comm, nullptr); }},
 };
 
 TEST(Instructions, OfASmallCallStayWithinTheirBound) {
