@@ -34,6 +34,13 @@ struct Tiles {
     work.element_bytes = 4;
     engine.start(operation, work, 0, 1);
   }
+  // Counts anew.
+  void run_again(const Engine& other) {
+    looked_at = peer.received = peer.past_caches = peer.released = 0;
+    peer.messages.clear();
+    other.rewind(operation);
+    EXPECT_EQ(other.progress(operation), Status::done);
+  }
   // All of it went each way.
   void expect_all(bool keeps_copy) const {
     ASSERT_EQ(peer.messages.size(), count / in_tile);
@@ -243,25 +250,31 @@ TEST(EngineTiles, ThatThePlanLeavesToTheCachesAreLookedAtToo) {
   }
 }
 
+// A call that sends on what a rank has received.
+struct PassingOn {
+  explicit PassingOn(const Tiles& rank) : work(rank.work) {
+    work.plan = &plan;
+    work.input = rank.work.output;
+    work.output = nullptr;  // which might take the other's place in what is known of outputs
+  }
+  void begin(const Engine& engine) { engine.start(operation, work, 0, 1); }
+
+  const Plan plan = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
+  Work work;
+  Operation operation;
+};
+
 // A rank that passes on what it receives would read from memory what it has just written there.
 TEST(EngineTiles, GoToTheCachesWhereTheyWereTheInputOfACallSince) {
   Tiles rank(3, true);
   ColdOutputs cold_outputs(cold, 1);
   const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs, true);
   rank.plan.streamed_bytes_min = ~uint64_t{0};
-  const Plan sends = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
-  Work passing_on = rank.work;  // with no output of its own, which might take the other's place in what is known of outputs
-  passing_on.plan = &sends;
-  passing_on.input = rank.work.output;
-  passing_on.output = nullptr;
-  Operation passes_on;
+  PassingOn next(rank);
   engine.start(rank.operation, rank.work, 0, 1);
   for (const bool is_read : {false, false, true, true, false}) {
-    if (is_read) engine.start(passes_on, passing_on, 0, 1);
-    looked_at = rank.peer.received = rank.peer.released = 0;
-    rank.peer.messages.clear();
-    engine.rewind(rank.operation);
-    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    if (is_read) next.begin(engine);
+    rank.run_again(engine);
     rank.expect_all(true);
     EXPECT_EQ(looked_at > 0, !is_read);
     EXPECT_EQ(rank.peer.received, is_read ? 1 : 0);
@@ -273,23 +286,15 @@ TEST(EngineTiles, ThatWereAnInputSinceAreLookedAtWhereNotAllOfThemFitTheCaches) 
   Tiles rank(3, true);
   ColdOutputs cold_outputs(cold, 1);
   const Engine engine(2, rank.endpoints, 4 * Tiles::in_tile, &cold_outputs, false);
-  const Plan sends = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
-  Work passing_on = rank.work;
-  passing_on.plan = &sends;
-  passing_on.input = rank.work.output;
-  passing_on.output = nullptr;
-  Operation passes_on;
+  PassingOn next(rank);
   const uint64_t bytes = rank.work.bytes();
   for (const bool fits : {true, false}) {
     rank.plan.streamed_bytes_min = fits ? ~uint64_t{0} : bytes / 2;
     rank.plan.all_streamed_bytes_min = ~uint64_t{0};
     ASSERT_EQ(rank.plan.streamed_tiles(bytes, 3) > 0, !fits);
     engine.start(rank.operation, rank.work, 0, 1);
-    engine.start(passes_on, passing_on, 0, 1);
-    looked_at = rank.peer.past_caches = rank.peer.released = 0;
-    rank.peer.messages.clear();
-    engine.rewind(rank.operation);
-    EXPECT_EQ(engine.progress(rank.operation), Status::done);
+    next.begin(engine);
+    rank.run_again(engine);
     rank.expect_all(true);
     EXPECT_EQ(looked_at > 0, !fits);
     EXPECT_EQ(rank.peer.past_caches, fits ? 0 : 1) << "the message that no other is made beside";
