@@ -425,7 +425,9 @@ PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes
   step.early = sending ? 0 : 1;  // nothing else is in the run
   plan.steps = {step};
   plan.uncached_bytes_min = plan.streamed_bytes_min = cached_bytes_max / 2;
-  plan.all_streamed_bytes_min = cached_bytes_max;
+  // (Measured where they are divided: 12 to 20 MiB, all of which goes past the caches, there and back 0.96 to 0.99 of the time, a send and
+  // a receive at once 0.83 to 1.01.)
+  plan.all_streamed_bytes_min = divides ? plan.streamed_bytes_min : cached_bytes_max;
   for (size_t i = 0; i < cuts.size(); ++i) {
     cut[i] = whole;
     if (divides) cut[i].message_bytes_max = cut[i].small_bytes_max = cuts[i].message_bytes_max;

@@ -64,7 +64,7 @@ struct Demand {
 
 // Plans of one step: a message to or from a peer. The sender's input and the receiver's output may have cached_bytes_max of
 // a cache. divides: messages of a middling size are cut, though they had room, so that a rank that sends and receives at once can copy
-// both ways by turns; the same on both ranks.
+// both ways by turns; the same on both ranks. And what exceeds the cache goes past it as a whole.
 struct PointToPointPlans {
   // Of up to bytes_max bytes, and more than the cut before it says.
   struct Cut {

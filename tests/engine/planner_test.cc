@@ -199,18 +199,20 @@ TEST(Planner, SendsBlocksOfPairsStraight) {
     }
 }
 
-// Nothing where the cache holds both ends' buffers, everything where one fills it, and in between the first part.
+// Nothing where the cache holds both ends' buffers, everything where one fills it, and in between the first part, or everything where
+// messages are divided.
 TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
-  for (const bool sending : {false, true}) {
-    const Plan plan = PointToPointPlans(1, sending, 24'000'000, false).whole;
-    EXPECT_EQ(plan.streamed_tiles(11'999'999, 10), 0u);
-    EXPECT_GT(plan.streamed_tiles(16'000'000, 10), 0u);
-    EXPECT_LT(plan.streamed_tiles(16'000'000, 10), 10u);
-    EXPECT_EQ(plan.streamed_tiles(24'000'000, 10), 10u);
-    EXPECT_EQ(plan.steps.size(), 1u);
-    EXPECT_EQ(plan.steps[0].n_to, sending ? 1u : 0u);
-    EXPECT_EQ(plan.steps[0].n_from, sending ? 0u : 1u);
-  }
+  for (const bool sending : {false, true})
+    for (const bool divides : {false, true}) {
+      const Plan plan = PointToPointPlans(1, sending, 24'000'000, divides).whole;
+      EXPECT_EQ(plan.streamed_tiles(11'999'999, 10), 0u);
+      EXPECT_GT(plan.streamed_tiles(16'000'000, 10), 0u);
+      EXPECT_EQ(plan.streamed_tiles(16'000'000, 10) == 10u, divides);
+      EXPECT_EQ(plan.streamed_tiles(24'000'000, 10), 10u);
+      EXPECT_EQ(plan.steps.size(), 1u);
+      EXPECT_EQ(plan.steps[0].n_to, sending ? 1u : 0u);
+      EXPECT_EQ(plan.steps[0].n_from, sending ? 0u : 1u);
+    }
 }
 
 // The more buffers all ranks of the host have, the sooner they exceed the cache.
