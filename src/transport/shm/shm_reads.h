@@ -15,9 +15,14 @@ class ShmReads {
 
   void read(std::byte* data, const std::byte* place, size_t bytes) noexcept {
     const bool passes_here = passes(data, bytes);
-    if (past_caches) copy_bytes(data, place, bytes, Store::streaming);
+    if (past_caches) stream_bytes_on(data, place, bytes);
     else if (passes_here) copy_passing(data, place, bytes);
     else copy_memory(data, place, bytes);
+  }
+
+  // After the last part of a message.
+  void end() noexcept {
+    if (past_caches) stream_end();
   }
 
   bool past_caches = false;  // whoever receives knows that the output is not needed in any
