@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "communicator/device_calls.h"
 #include "communicator/wait.h"
+#include "reduce/cold.h"
 
 namespace tutti {
 namespace {
@@ -86,6 +87,9 @@ bool to_self(const GroupCall& call) {
   return call.request.call.kind == Collective::send_recv && call.request.peer == call.communicator->rank();
 }
 
+// No smaller message goes to memory that is looked at.
+constexpr size_t receives_beside_bytes_min = cold_bytes_min;
+
 bool may_be_kept(const Call& call) {
   if (call.kind == Collective::send_recv) return true;
   return call.count < lent_call_bytes_min && call.count * element_bytes(call) < lent_call_bytes_min;
@@ -97,7 +101,9 @@ struct CallSet::Item {
   GroupCall call;
   int before = -1;  // index of that call, or -1
   int after = -1;   // likewise; `before` where the call is none that may go ahead
-  int beside = -1;  // of a receive that takes turns: the send whose messages are made while its own are copied, or -1
+  // Of one that takes turns, or -1: of a receive, the send whose messages are made while its own are copied; of a large send, the
+  // receive of whose only message parts are copied between those of its own.
+  int beside = -1;
   bool begun = false;
   bool done = false;
   bool passed = false;   // as Engine's has_passed()
@@ -247,17 +253,18 @@ Status CallSet::look() noexcept {
   item.begun = true;
   if (item.operation.work().takes_turns) [[unlikely]] {
     take_turns_ = true;
-    if (!item.call.request.sending) item.beside = sender_beside(item);
+    if (!item.call.request.sending || item.operation.work().bytes() >= receives_beside_bytes_min) item.beside = find_beside(item);
   }
   return Status::done;
 }
 
-// The send that a receive takes turns with: to the same peer, if one is left, else the first; -1: none.
-int CallSet::sender_beside(const Item& item) const noexcept {
+// The send that a receive takes turns with, or the receive that a send does: of the same peer, if one is left, else the first; -1: none.
+int CallSet::find_beside(const Item& item) const noexcept {
   int found = -1;
   for (size_t i = 0; i < items_.size(); ++i) {
     const GroupCall& other = items_[i].call;
-    if (other.communicator != item.call.communicator || !other.request.sending || items_[i].done) continue;
+    if (other.communicator != item.call.communicator || other.request.call.kind != Collective::send_recv) continue;
+    if (other.request.sending == item.call.request.sending || items_[i].done) continue;
     if (other.request.peer == item.call.request.peer) return int(i);
     if (found < 0) found = int(i);
   }
@@ -265,11 +272,13 @@ int CallSet::sender_beside(const Item& item) const noexcept {
 }
 
 Status CallSet::progress_beside(Item& item) noexcept {
-  if (items_[size_t(item.beside)].done) item.beside = sender_beside(item);
-  Operation*& beside = item.operation.work_of_restart().sends_beside;
+  if (items_[size_t(item.beside)].done) item.beside = find_beside(item);
+  Work& work = item.operation.work_of_restart();
+  Operation*& beside = item.call.request.sending ? work.receives_beside : work.sends_beside;
   if (item.beside >= 0) {
-    Item& send = items_[size_t(item.beside)];
-    if (send.begun && send.operation.work().takes_turns) beside = &send.operation;
+    Item& other = items_[size_t(item.beside)];
+    if (item.call.request.sending && !other.begun && is_over(other.before) && begin(other) == Status::failed) return Status::failed;
+    if (other.begun && other.operation.work().takes_turns) beside = &other.operation;
   }
   const Status status = item.call.communicator->progress(item.operation);
   beside = nullptr;

@@ -66,7 +66,7 @@ class CallSet {
   Status linger() noexcept;
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
-  int sender_beside(const Item& item) const noexcept;
+  int find_beside(const Item& item) const noexcept;
   Status progress_beside(Item& item) noexcept;
   bool lends(Item& item) noexcept;
   void end_trials() noexcept;

@@ -32,6 +32,9 @@ class ColdOutputs {
   // may be read. Who has found it gone often enough looks less closely.
   bool past_caches(const void* output, size_t bytes) noexcept;
 
+  // Whether what was written there the last time went past them, or was a trial: at no look.
+  bool went_past_caches(const void* output) const noexcept;
+
   // A call begins that reads this input, which an earlier one may have put out.
   void call_reads(const void* input) noexcept;
   // A call begins that writes to `output`. True: what lies there was read so.
@@ -66,6 +69,11 @@ inline bool ColdOutputs::call_writes(const void* output) noexcept {
   const uintptr_t before = place.load(std::memory_order_relaxed);
   if (before != mine) place.store(mine, std::memory_order_relaxed);
   return before == (mine | 1);
+}
+
+inline bool ColdOutputs::went_past_caches(const void* output) const noexcept {
+  const uint64_t mine = key(output), entry = entries_[place_of(mine)].load(std::memory_order_relaxed);
+  return (entry ^ mine) >> 2 * count_bits == 0 && (entry >> count_bits & count_mask) >= patience_;
 }
 
 inline bool ColdOutputs::past_caches(const void* output, size_t bytes) noexcept {

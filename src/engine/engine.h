@@ -61,6 +61,7 @@ struct Work {
   bool takes_turns = false;           // progress() says again after each tile but the last, for operations beside it
   Operation* sends_beside = nullptr;  // one that sends and takes turns with this one, which receives: it has begun and is not done, and
                                       // its next message may be made while one is copied here
+  Operation* receives_beside = nullptr;  // of one that sends: one that receives, has begun and is not done, and takes turns with this one
   bool only_sends = false;            // to peers who send nothing meanwhile, and have a core to wait on
   DeviceWork* device = nullptr;       // input, output and scratch lie on this one; null: on the host
   const MultipliedInput* multiplied = nullptr;  // what the input is made of, if not null; not of v-forms, nor on a device;

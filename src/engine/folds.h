@@ -144,6 +144,10 @@ class Engine::Folds : public Engine::Ahead<v_form, multiplied> {
     if (channel_.streams || channel_.looks == nullptr || bytes < cold_bytes_min || stays_in_caches()) [[likely]] return channel_.streams;
     return output_streams(target, bytes);
   }
+  // Whether what was written there the last time did. To ask costs less than to look.
+  bool went_past_caches(const std::byte* target) const noexcept {
+    return channel_.looks != nullptr && channel_.looks->went_past_caches(target);
+  }
   // Of what does not stream: it will be read, and all of it fits the caches.
   bool stays_in_caches() const noexcept { return channel_.output_is_read && channel_.streamed_tiles == 0; }
   // What was said of an output's part holds for what follows it: a look takes as long as a few lines from memory.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/folds.h"
 #include "reduce/scale.h"
@@ -35,7 +36,8 @@ class Engine::Run : public Engine::Folds<v_form, multiplied> {
       Base::operand_bytes, Base::plan_, Base::read_at, Base::sender, Base::signature, Base::step_elements,
       Base::vector_stride_bytes, Base::work_, Base::write_at, Base::bytes_sent_on, Base::expect, Base::lends_from,
       Base::may_lend_on, Base::say_what_follows, Base::copies_to_caches, Base::copy_store, Base::could_stream, Base::fold_all,
-      Base::is_local, Base::local, Base::may_stream, Base::past_caches, Base::release_all, Base::store, Base::streams, Base::view_all;
+      Base::is_local, Base::local, Base::may_stream, Base::past_caches, Base::release_all, Base::store, Base::streams, Base::view_all,
+      Base::went_past_caches;
 
  public:
   using Base::Base;
@@ -257,6 +259,19 @@ class Engine::Run : public Engine::Folds<v_form, multiplied> {
     return Status::done;
   }
 
+  // A message that is the only one of its operation, while the only one of the operation beside comes: of that, the parts that are here
+  // between its own.
+  //
+  // (By hand, Zen 4, near, 64 and 128 KiB each way, cold: 8.6 and 17.3 µs one after the other, 7.4 and 13.9 by turns of 16 KiB.)
+  [[gnu::noinline]] Status send_and_receive_beside(Endpoint& receiver, const Fold& fold, const std::byte* data, size_t bytes) noexcept {
+    Operation::Channel& channel = work_.receives_beside->channel_[0];
+    const std::optional<Meanwhile> other = Run<false>(work_.receives_beside->work_, channel).meanwhile();
+    if (other && channel_.tiles == 1) receiver.may_receive_meanwhile(&*other);
+    const Status status = receiver.send(data, bytes, signature(fold), channel_.bytes_done);
+    receiver.may_receive_meanwhile(nullptr);
+    return status;
+  }
+
   // Whether the operation beside has a message to make by a slot.
   bool sends_beside(size_t bytes) const noexcept {
     const Operation& other = *work_.sends_beside;
@@ -266,6 +281,17 @@ class Engine::Run : public Engine::Folds<v_form, multiplied> {
   }
 
  public:
+  // The operation's message, if it has but one, and that goes past the caches as the last one did there.
+  std::optional<Meanwhile> meanwhile() noexcept {
+    const Fold& fold = plan_.steps[0];
+    if (work_.device != nullptr || channel_.tiles > 1 || channel_.step > 0 || fold.n_from != 1) return std::nullopt;
+    const size_t bytes = step_elements(fold) * work_.element_bytes;
+    std::byte* const target = write_at(fold.dst);
+    if (copies_to_caches() || bytes < put_copy_bytes_min || (!channel_.streams && !went_past_caches(target))) return std::nullopt;
+    if (!streams(target, bytes)) return std::nullopt;
+    return Meanwhile{sender(fold, 0), target, bytes, signature(fold), channel_.bytes_done};
+  }
+
   // Sends the first step's message while a message that has come is copied. The new one may lie where the old one lay. again: nothing
   // was done.
   Status send_by_turns(const Received& received) noexcept {
@@ -546,6 +572,7 @@ class Engine::Run : public Engine::Folds<v_form, multiplied> {
       if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts);
       if (bytes >= awaited_bytes_min && work_.only_sends) receiver.may_be_awaited();
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
+                            : work_.receives_beside != nullptr ? send_and_receive_beside(receiver, fold, data, bytes)
                                   : receiver.send(data, bytes, signature(fold), channel_.bytes_done);
       if (status != Status::done) return status;
     }

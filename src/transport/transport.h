@@ -87,6 +87,17 @@ struct ExpectedMessages {
   uint32_t count;
 };
 
+class Endpoint;
+
+// A message that is received, past the caches, while another is sent.
+struct Meanwhile {
+  Endpoint& from;
+  std::byte* data;
+  size_t bytes;
+  uint64_t signature;
+  size_t& bytes_done;
+};
+
 // Memory of one channel where one message to several peers lies once, and all of them read it. They receive it as any other.
 class Outbox {
  public:
@@ -161,6 +172,9 @@ class Endpoint {
   // Before a message of awaited_bytes_min bytes or more is sent to a peer who sends nothing meanwhile: he may be waiting for it, and
   // take what is written while the rest is.
   virtual void may_be_awaited() noexcept {}
+  // Until this is said again: what send() writes in parts is written by turns with what has come of `other`, so that memory is read and
+  // written at once; null: nothing is received meanwhile. Its end is left to recv_past_caches().
+  virtual void may_receive_meanwhile([[maybe_unused]] const Meanwhile* other) noexcept {}
 
   // Whether the region may be a private one (LentRegion::is_private). Else it must not be.
   virtual bool lends_private() const noexcept { return false; }
@@ -209,6 +223,8 @@ class Endpoint {
   virtual Status recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
     return recv(data, bytes, signature, bytes_done);
   }
+  // What has come of a message that is received so, of its first `until` bytes, but not its end. At once.
+  virtual void recv_begin([[maybe_unused]] const Meanwhile& message, [[maybe_unused]] size_t until) noexcept {}
 
   // Before the next message is received to `data`: the bytes from there on, as many as `bytes`, are filled by it and by messages
   // of the same call that follow it from this peer, one after the other, and nobody looks at them before. So what has come of

@@ -1,7 +1,12 @@
 // Sends and receives at once of ordinary memory, which are cut and copied by turns: every size around those at which that
 // changes, sizes that differ each way, several at once, and calls that follow each other in the same memory.
+#include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include <gtest/gtest.h>
 
@@ -51,6 +56,36 @@ void exchange_all(int rank, tuttiComm_t comm) {
   }
 }
 
+#if defined(__x86_64__)
+void flush(const std::vector<int32_t>& data) {
+  constexpr size_t in_line = 64 / sizeof(int32_t);
+  for (size_t i = 0; i < data.size(); i += in_line) _mm_clflush(&data[i]);
+  _mm_mfence();
+}
+#else
+void flush(const std::vector<int32_t>&) {}
+#endif
+
+// Outputs that are in no cache, time after time: these go past the caches in the end, and come between the parts of what is sent.
+void exchange_cold(int rank, tuttiComm_t comm) {
+  constexpr int turns = 20;
+  const int peer = 1 - rank;
+  for (const size_t count : {8 * in_kib + 1, 40 * in_kib + 3, 64 * in_kib, 100 * in_kib, 256 * in_kib})
+    for (const size_t other : {count, count / 2}) {
+      const size_t mine = rank == 0 ? count : other, theirs = rank == 0 ? other : count;
+      std::vector<int32_t> in(mine), out(theirs + 1);
+      for (int turn = 0; turn < turns; ++turn) {
+        for (size_t i = 0; i < mine; ++i) in[i] = value(rank, 0, i, turn);
+        std::fill(out.begin(), out.end(), -1);
+        flush(in);
+        flush(out);
+        ASSERT_EQ(tuttiSendRecv(in.data(), mine, peer, out.data(), theirs, peer, tuttiInt32, comm, nullptr), tuttiSuccess);
+        for (size_t i = 0; i < theirs; ++i) ASSERT_EQ(out[i], value(peer, 0, i, turn)) << "turn " << turn << " of " << theirs << " element " << i;
+        ASSERT_EQ(out.back(), -1) << "past the end";
+      }
+    }
+}
+
 // A lone receive, and a send that stands in a group: only one side knows of an exchange.
 void half(int rank, tuttiComm_t comm) {
   for (const size_t count : {200 * in_kib, 512 * in_kib, 2048 * in_kib}) {
@@ -77,6 +112,8 @@ TEST(Exchange, IsRightOverTcp) {
   options.transport = "tcp";
   test::run_threads(2, options, exchange_all);
 }
+
+TEST(Exchange, IsRightWhereOutputsAreInNoCache) { test::run_processes(2, {}, exchange_cold); }
 
 TEST(Exchange, MayBeOneSidesAffair) { test::run_processes(2, {}, half); }
 

@@ -70,6 +70,21 @@ TEST(ColdOutputs, ALookIsCloseWhereMuchHangsOnIt) {
   }
 }
 
+TEST(ColdOutputs, WhatWentPastThemIsKnownWithoutALook) {
+  ColdOutputs outputs(look, 3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(outputs.went_past_caches(output)) << i;
+    past_caches(outputs, output, true);
+  }
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(outputs.went_past_caches(output)) << "or was a trial";
+    past_caches(outputs, output, true);
+  }
+  EXPECT_FALSE(outputs.went_past_caches(at(0x7f0123500000)));
+  past_caches(outputs, output, false);
+  EXPECT_FALSE(outputs.went_past_caches(output));
+}
+
 TEST(ColdOutputs, OneSaysNothingOfAnother) {
   ColdOutputs outputs(look);
   for (int i = 0; i < 100; ++i) {

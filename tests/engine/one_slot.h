@@ -17,6 +17,11 @@ class OneSlot final : public Endpoint {
   explicit OneSlot(size_t bytes) : message(bytes / 4), slot(bytes / 4) {}
   Status send(const std::byte* data, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
     if (!has_room && room_for-- <= 0) return Status::again;
+    if (meanwhile != nullptr) {  // the first half of what comes here is there between the parts of what goes
+      ++begun_meanwhile;
+      meanwhile->bytes_done = meanwhile->bytes / 2;
+      std::memcpy(meanwhile->data, message.data(), meanwhile->bytes_done);
+    }
     std::memcpy(slot.data(), data, bytes);
     bytes_done = bytes;
     ++sent;
@@ -24,7 +29,7 @@ class OneSlot final : public Endpoint {
     return Status::done;
   }
   Status recv(std::byte* data, size_t bytes, uint64_t, size_t& bytes_done) noexcept override {
-    std::memcpy(data, message.data(), bytes);
+    std::memcpy(data + bytes_done, reinterpret_cast<const std::byte*>(message.data()) + bytes_done, bytes - bytes_done);
     bytes_done = bytes;
     ++received;
     return release();
@@ -51,6 +56,7 @@ class OneSlot final : public Endpoint {
   Store slot_store(size_t) const noexcept override { return store; }
   bool learns_from_next() noexcept override { return learns; }
   void may_be_awaited() noexcept override { ++awaited; }
+  void may_receive_meanwhile(const Meanwhile* other) noexcept override { meanwhile = other; }
   void may_send_on(size_t bytes) noexcept override { behind.push_back(bytes); }
   Outbox* outbox() noexcept override { return shared; }
   Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
@@ -69,8 +75,9 @@ class OneSlot final : public Endpoint {
   bool learns = false;
   Outbox* shared = nullptr;
   int room_for = 0;  // so many messages all the same
-  int sent = 0, received = 0, past_caches = 0, committed = 0, released = 0, awaited = 0;
+  int sent = 0, received = 0, past_caches = 0, begun_meanwhile = 0, committed = 0, released = 0, awaited = 0;
   std::vector<size_t> behind;  // as may_send_on() was told
+  const Meanwhile* meanwhile = nullptr;
 
  private:
   bool answers = false;  // the reserved place is the message's

@@ -99,8 +99,8 @@ TEST(EngineTiles, MayBeginWhereTheMessageThatEndedTheLastOneLies) {
 struct Exchange {
   static constexpr size_t in_tile = put_copy_bytes_min / 4 + 16;
 
-  Exchange(size_t sends, size_t receives, bool at_a_stretch = false)
-      : input(sends * in_tile), output(receives * in_tile, -1.0f), engine(2, endpoints, 4 * in_tile, nullptr, at_a_stretch) {
+  Exchange(size_t sends, size_t receives, bool at_a_stretch = false, ColdOutputs* looks = nullptr)
+      : input(sends * in_tile), output(receives * in_tile, -1.0f), engine(2, endpoints, 4 * in_tile, looks, at_a_stretch) {
     std::iota(peer.message.begin(), peer.message.end(), 1'000'000.0f);
     std::iota(input.begin(), input.end(), 1.0f);
     const auto begin = [&](Operation& operation, const Plan& plan, size_t count) {
@@ -158,6 +158,29 @@ TEST(EngineExchanges, MakeMessagesWhileOthersAreCopied) {
     plain.expect_all();
     EXPECT_EQ(plain.peer.committed, 0) << "where copies are best at a stretch";
   }
+}
+
+// Where what comes went past the caches the last time, too: then memory is read and written at once.
+TEST(EngineExchanges, ReceivePartsBetweenThoseOfAnOnlyMessage) {
+  for (const bool at_a_stretch : {false, true})
+    for (const auto& [sends, receives] : std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 2}, {2, 1}, {2, 2}}) {
+      ColdOutputs cold_outputs(cold, 1);
+      Exchange rank(size_t(sends), size_t(receives), at_a_stretch, &cold_outputs);
+      rank.send.work_of_restart().receives_beside = &rank.receive;
+      for (int run = 0; run < 3; ++run) {
+        rank.peer.begun_meanwhile = rank.peer.released = 0;
+        rank.peer.messages.clear();
+        rank.receive.work_of_restart().sends_beside = &rank.send;
+        std::fill(rank.output.begin(), rank.output.end(), -1.0f);
+        rank.engine.rewind(rank.send);
+        rank.engine.rewind(rank.receive);
+        EXPECT_EQ(rank.run(100), Status::done);
+        rank.expect_all();
+        const bool begins = sends == 1 && receives == 1 && run > 0 && !at_a_stretch;
+        EXPECT_EQ(rank.peer.begun_meanwhile, begins ? 1 : 0) << sends << " and " << receives << ", run " << run;
+        EXPECT_EQ(rank.peer.meanwhile, nullptr);
+      }
+    }
 }
 
 TEST(EngineExchanges, GoOnWhereThereIsNoRoom) {

@@ -205,5 +205,63 @@ TEST_F(ShmParts, MessagesToAndFroAreWhole) {
   other.join();
 }
 
+// Two threads, each sending and receiving at once: between the parts of its own message it takes those of the other's that are there,
+// and never its end.
+TEST_F(ShmParts, WhatComesBetweenThePartsOfAnotherMessageIsWhole) {
+  constexpr int rounds = 400;
+  constexpr size_t longest = 262144;
+  std::mt19937_64 random(20261129);
+  std::vector<std::array<size_t, 2>> lengths;
+  for (int i = 0; i < rounds; ++i) {
+    const size_t first = size_t(random() % (longest + 1));
+    lengths.push_back({first, i % 3 == 0 ? size_t(random() % (longest + 1)) : first});
+  }
+  const auto side = [&](int rank) {
+    std::vector<std::byte> out(longest), in(longest + 1);
+    for (int i = 0; i < rounds; ++i) {
+      const size_t mine = lengths[size_t(i)][size_t(rank)], theirs = lengths[size_t(i)][size_t(1 - rank)];
+      fill(out.data(), mine, uint64_t(2 * i + rank));
+      std::fill(in.begin(), in.end(), std::byte{0x5a});
+      size_t sent = 0, received = 0;
+      const Meanwhile meanwhile{of(rank), in.data(), theirs, signature, received};
+      of(rank).may_receive_meanwhile(&meanwhile);
+      Status status = Status::again;
+      while (status == Status::again) status = of(rank).send(out.data(), mine, signature, sent);
+      ASSERT_EQ(status, Status::done);
+      of(rank).may_receive_meanwhile(nullptr);
+      ASSERT_LT(received, std::max<size_t>(theirs, 1));
+      for (status = Status::again; status == Status::again;) status = of(rank).recv_past_caches(in.data(), theirs, signature, received);
+      ASSERT_EQ(status, Status::done);
+      ASSERT_TRUE(holds(in.data(), theirs, uint64_t(2 * i + 1 - rank))) << i << ", " << theirs << " bytes";
+      ASSERT_EQ(in[theirs], std::byte{0x5a});
+    }
+  };
+  std::thread other(side, 1);
+  side(0);
+  other.join();
+}
+
+// A part behind what is written, whatever has come; and nothing of a message that came as a whole.
+TEST_F(ShmParts, AMessageIsBegunAsFarAsIsAskedFor) {
+  constexpr size_t bytes = 64 * 1024, part = 16 * 1024;
+  std::vector<std::byte> in(bytes + 1, std::byte{0x5a});
+  for (const bool in_parts : {true, false}) {
+    if (!in_parts) send(0, 8, 1);  // nobody has said that it was read
+    send(0, bytes, 2);
+    if (!in_parts) receive(1, 8, 1);
+    size_t done = 0;
+    const Meanwhile message{of(1), in.data(), bytes, signature, done};
+    for (const size_t until : {size_t{0}, part - 1, part, part, 3 * part - 1, bytes}) {
+      of(1).recv_begin(message, until);
+      EXPECT_EQ(done, in_parts ? std::min(until / part * part, bytes - part) : 0u) << until;
+    }
+    EXPECT_EQ(of(1).recv_past_caches(in.data(), bytes, signature, done), Status::done);
+    EXPECT_TRUE(holds(in.data(), bytes, 2));
+    EXPECT_EQ(in[bytes], std::byte{0x5a});
+    send(1, 8, 3);
+    receive(0, 8, 3);
+  }
+}
+
 }  // namespace
 }  // namespace tutti

@@ -137,11 +137,11 @@ inline bool ShmEndpoint::receiver_waits(size_t bytes) noexcept {
 }
 
 // Whether the receiver may copy a message, which has its place, while it is being written there: where he has read all
-// before it, as far as is known here, and so may well be waiting, or its call has just begun so. There must be lines for the
-// smallest parts, and the message's own.
+// before it, as far as is known here, and so may well be waiting, or its call has just begun so; or where something is received
+// meanwhile. There must be lines for the smallest parts, and the message's own.
 bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
   if (bytes < 2 * part_bytes_min || sent_limit_ - sent_ <= bytes / part_of_message(bytes, 0)) return false;
-  const bool begins = receiver_waits(bytes);
+  const bool begins = receiver_waits(bytes) || meanwhile_ != nullptr;
   const bool goes_on = parted_ == sent_ && parted_signature_ == signature && parted_in_a_row_ < parted_in_a_row_max;
   if (!begins && !goes_on) return false;
   parted_in_a_row_ = begins ? 0 : parted_in_a_row_ + 1;
@@ -160,6 +160,7 @@ bool ShmEndpoint::goes_in_parts(size_t bytes, uint64_t signature) noexcept {
     ShmLine& line = out_line();
     std::memcpy(line.payload, &part, sizeof part);
     publish(line, shm_part, signature);
+    if (meanwhile_ != nullptr) meanwhile_->from.recv_begin(*meanwhile_, at - part_bytes);  // a part behind what is written
     if (at >= first_parts_bytes) part_bytes = later_part_bytes_max;
   }
   writes_.write_as_usual(place + at, data + at, bytes - at);
@@ -340,6 +341,18 @@ bool ShmEndpoint::says_part(const ShmLine& line, size_t bytes, uint64_t signatur
     ++received_;
   } while (watch().wait());
   return Status::again;
+}
+
+void ShmEndpoint::recv_begin(const Meanwhile& message, size_t until) noexcept {
+  reads_.past_caches = true;
+  while (message.bytes_done < until && watch().arrived() && says_part(in_line(), message.bytes, message.signature)) {
+    const ShmPart part = part_of(in_line());
+    if (part.until > until || part.until <= message.bytes_done) break;
+    reads_.read(message.data + message.bytes_done, bulk_at(part.at) + message.bytes_done, part.until - message.bytes_done);
+    message.bytes_done = part.until;
+    ++received_;
+  }
+  reads_.past_caches = false;
 }
 
 [[gnu::noinline]] Status ShmEndpoint::view_parts(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {

@@ -156,6 +156,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
     puts_ = puts;
   }
   void may_be_awaited() noexcept override { may_be_awaited_ = true; }
+  void may_receive_meanwhile(const Meanwhile* other) noexcept override { meanwhile_ = other; }
   bool lends_private() const noexcept override { return is_peeked_; }
   void revoke() noexcept override;
   std::byte* reserve(size_t bytes) noexcept override;
@@ -170,6 +171,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool learns_from_next() noexcept override { return (by_ring_ || !trade_.owns_any()) && writes_.learns_from_next(); }
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
+  void recv_begin(const Meanwhile& message, size_t until) noexcept override;
   void may_read_on(const std::byte* data, size_t bytes) noexcept override { free_to_read_ = {data, bytes}; }
   void offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
@@ -302,6 +304,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t parted_lines_ = 1;            // how many it has, how many messages of that call before it were, too,
   uint32_t parted_in_a_row_ = 0;
   uint64_t parted_signature_ = 0;        // and its call
+  const Meanwhile* meanwhile_ = nullptr; // of what is sent in parts
   bool may_be_awaited_ = false;          // the next message,
   TimeNs maybe_awaited_at_ = 0;          // when the last one was sent of which that was said and nothing was known
   bool by_ring_ = false;                 // where the last message was put that was not inline
