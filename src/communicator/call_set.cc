@@ -253,7 +253,8 @@ Status CallSet::look() noexcept {
   item.begun = true;
   if (item.operation.work().takes_turns) [[unlikely]] {
     take_turns_ = true;
-    if (!item.call.request.sending || item.operation.work().bytes() >= receives_beside_bytes_min) item.beside = find_beside(item);
+    const Work& work = item.operation.work();
+    if (!item.call.request.sending || work.count * work.element_bytes >= receives_beside_bytes_min) item.beside = find_beside(item);
   }
   return Status::done;
 }
@@ -263,8 +264,8 @@ int CallSet::find_beside(const Item& item) const noexcept {
   int found = -1;
   for (size_t i = 0; i < items_.size(); ++i) {
     const GroupCall& other = items_[i].call;
-    if (other.communicator != item.call.communicator || other.request.call.kind != Collective::send_recv) continue;
-    if (other.request.sending == item.call.request.sending || items_[i].done) continue;
+    if (other.communicator != item.call.communicator || other.request.sending == item.call.request.sending || items_[i].done) continue;
+    if (!other.request.sending && other.request.call.kind != Collective::send_recv) continue;
     if (other.request.peer == item.call.request.peer) return int(i);
     if (found < 0) found = int(i);
   }
