@@ -254,7 +254,8 @@ Status CallSet::look() noexcept {
   if (item.operation.work().takes_turns) [[unlikely]] {
     take_turns_ = true;
     const Work& work = item.operation.work();
-    if (!item.call.request.sending || work.count * work.element_bytes >= receives_beside_bytes_min) item.beside = find_beside(item);
+    const bool may_receive_beside = work.count * work.element_bytes >= receives_beside_bytes_min && work.device == nullptr;
+    if (!item.call.request.sending || may_receive_beside) item.beside = find_beside(item);
   }
   return Status::done;
 }
