@@ -260,6 +260,8 @@ class Engine {
   template <bool v_form, bool multiplied>
   class Folds;
   template <bool v_form, bool multiplied = false>
+  class Turns;
+  template <bool v_form, bool multiplied = false>
   class Run;
   template <bool v_form>
   class DeviceRun;
