@@ -301,7 +301,7 @@ bool may_stream_in_place(const Meaning& call) { return root_alone_writes(call) &
 // Whether a call of which some goes past the caches has all go there, where it is not in place: what the root of a gather keeps in them of
 // its output drives out its inputs. (Measured, Zen 4, 2 to 8 ranks, 12 to 20 MiB: 0.78 to 0.99 of the time; others, which are
 // written by more than one rank, 0.96 to 1.02. Not where copies are best at a stretch: not measured there.)
-bool streams_all(const Meaning& call, double factor) { return root_alone_writes(call) && !call.reduces && factor == 1; }
+bool streams_all(const Meaning& call, size_t factor) { return root_alone_writes(call) && !call.reduces && factor == 1; }
 
 // How many times as much as fits the caches is stored by way of them before any of it goes past; `factor`: where ranks write at
 // once. A broadcast is in place as a rule, and its root writes nothing then.
@@ -323,7 +323,7 @@ const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, 
   if (!in_place || may_stream_in_place(call)) {
     const Buffers all = in_place ? Buffers::all_in_place : Buffers::all;
     place->streamed_bytes_min = uint64_t(begin * double(exceeding_bytes(options, row.collective(), all)));
-    const bool all_at_once = !in_place && streams_all(call, double(options.cached_copies_factor));
+    const bool all_at_once = !in_place && streams_all(call, options.cached_copies_factor);
     place->all_streamed_bytes_min =
         all_at_once ? place->streamed_bytes_min : end * exceeding_bytes(options, row.collective(), Buffers::inputs);
   }

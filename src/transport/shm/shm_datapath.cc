@@ -284,8 +284,8 @@ Status ShmEndpoint::recv_past_caches(std::byte* data, size_t bytes, uint64_t sig
     if (peek(line, data, free.data() == data ? free.size() : bytes) != Status::done) return Status::failed;
   } else {
     reads_.read(data + bytes_done, in_bulk(line) + bytes_done, bytes - bytes_done);  // some, where it came in parts
-    reads_.end();
   }
+  reads_.end();
   const Status released = release();
   if (released == Status::done) bytes_done = bytes;
   return released;

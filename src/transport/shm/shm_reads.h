@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "reduce/copy.h"
 #include "transport/shm/shm_run.h"
@@ -15,14 +16,19 @@ class ShmReads {
 
   void read(std::byte* data, const std::byte* place, size_t bytes) noexcept {
     const bool passes_here = passes(data, bytes);
-    if (past_caches) stream_bytes_on(data, place, bytes);
-    else if (passes_here) copy_passing(data, place, bytes);
-    else copy_memory(data, place, bytes);
+    if (past_caches) {
+      stream_bytes_on(data, place, bytes);
+      is_unfenced_ = true;
+    } else if (passes_here) {
+      copy_passing(data, place, bytes);
+    } else {
+      copy_memory(data, place, bytes);
+    }
   }
 
   // After the last part of a message.
   void end() noexcept {
-    if (past_caches) stream_end();
+    if (std::exchange(is_unfenced_, false)) stream_end();
   }
 
   bool past_caches = false;  // whoever receives knows that the output is not needed in any
@@ -33,6 +39,7 @@ class ShmReads {
   }
 
  private:
+  bool is_unfenced_ = false;  // some part went past the caches, and others may not see it yet
   ShmRun output_;
 };
 
