@@ -143,6 +143,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
   channel.streamed_tiles = work.plan->streamed_tiles(bytes, channel.tiles);
+  channel.streams_copies = bytes >= work.plan->copies_streamed_bytes_min;
   // What lies in a memory file may be in a peer's cache, which is no farther than memory to some.
   const bool in_file = work.output_region != nullptr && !work.output_region->is_private();
   const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles < channel.tiles && work.device == nullptr && !in_file;

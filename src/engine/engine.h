@@ -135,6 +135,7 @@ class Operation {
     std::byte* made_tile;       // of a multiplied input; null: it is made in the output
     size_t tiles_made;
     size_t streamed_tiles;      // the first ones, which `streams`
+    bool streams_copies;        // of all tiles: what is but copied from the caller's input, unless calls read it
     ColdOutputs* looks;         // of tiles that do not: who is asked, now and then; null: nobody
     struct Look {
       const std::byte* at;

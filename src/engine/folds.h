@@ -162,8 +162,10 @@ class Engine::Folds : public Engine::Ahead<v_form, multiplied> {
   Store past_caches(const std::byte* target, size_t bytes) noexcept {
     return streams(target, bytes) ? Store::streaming : Store::cached;
   }
-  // The same of what is but copied there.
+  // Of what is but copied there, from the caller's input: as all of it does by the plan, or as any other.
+  bool streams_copies() const noexcept { return channel_.streams_copies && !channel_.output_is_read; }
   Store copy_store(const std::byte* target, size_t bytes) noexcept {
+    if (streams_copies()) return Store::streaming;
     return copies_to_caches() ? Store::cached : past_caches(target, bytes);
   }
   // Whether what is but copied goes to the caches, also where the output lies in none.

@@ -276,7 +276,7 @@ const Row& Planner::Table::chosen(const PlannerOptions& options, Collective coll
   return found->second[size_class(bytes)];
 }
 
-enum class Buffers : uint8_t { inputs, all, all_in_place };
+enum class Buffers : uint8_t { inputs, all, all_but_copies, all_in_place };
 
 // Of the whole buffer of a call: from so many bytes on these of this host's ranks are more than fits a cache.
 uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, Buffers which) {
@@ -284,7 +284,14 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, B
   const auto share = [&](Part part) { return part == Part::all ? 1.0 : part == Part::own ? 1.0 / options.n : 0.0; };
   const auto buffers = [&](bool is_root) {
     const double input = share(call.input_of(is_root)), output = share(call.output_of(is_root));
-    return which == Buffers::inputs ? input : which == Buffers::all ? input + output : std::max(input, output);
+    const double copied = call.reduces ? 0 : call.transposes ? 1.0 / options.n : std::min(input, output);
+    switch (which) {
+      case Buffers::inputs: return input;
+      case Buffers::all: return input + output;
+      case Buffers::all_but_copies: return input + output - copied;
+      case Buffers::all_in_place: return std::max(input, output);
+    }
+    return 0.0;
   };
   const auto here = std::count(options.host_of.begin(), options.host_of.end(), options.host_of[size_t(options.rank)]);
   return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
@@ -311,22 +318,31 @@ double begin_factor(const Meaning& call, double factor) {
   return broadcasts ? (1 + factor) / 2 : factor;
 }
 
+// From which sizes on what goes past the caches. Where copies are not best at a stretch, what a rank copies of its own input does so first:
+// as soon as all exceeds the caches; where the root alone copies, from three quarters of that on, since one core does not wait for memory
+// to be written. (Measured, Zen 4, 2 to 8 ranks: docs/tuning.md.)
+void say_what_streams(Plan& plan, const PlannerOptions& options, Collective collective, bool in_place) {
+  const auto exceeding = [&](Buffers which) { return exceeding_bytes(options, collective, which); };
+  const Meaning& call = meaning(collective);
+  const uint64_t fits = exceeding(in_place ? Buffers::all_in_place : Buffers::all), factor = options.cached_copies_factor;
+  plan.uncached_bytes_min = exceeding(Buffers::all);
+  if (in_place && !may_stream_in_place(call)) return;
+  const uint64_t rest_fits = in_place || factor > 1 ? fits : exceeding(Buffers::all_but_copies);
+  if (rest_fits > fits) plan.copies_streamed_bytes_min = call.rooted ? fits - fits / 4 : fits;
+  if (!in_place && streams_all(call, factor)) {
+    plan.streamed_bytes_min = plan.all_streamed_bytes_min = rest_fits - rest_fits / 16 * 3;
+  } else {
+    plan.streamed_bytes_min = uint64_t(begin_factor(call, double(factor)) * double(rest_fits));
+    plan.all_streamed_bytes_min = (all_copy(call) ? factor : 1) * exceeding(Buffers::inputs);
+  }
+}
+
 const Plan* Planner::Table::make(const PlannerOptions& options, const Row& row, int root, bool in_place) {
   std::unique_ptr<Plan>& place = plans[{row.name(), row.collective(), row.pipeline, root, in_place}];
   if (place != nullptr) return place.get();
   Group who = group(options, root, row.pipeline);
   place = std::make_unique<Plan>(row.plan(who, in_place));
-  const Meaning& call = meaning(row.collective());
-  const double begin = begin_factor(call, double(options.cached_copies_factor));
-  const uint64_t end = all_copy(call) ? options.cached_copies_factor : 1;
-  place->uncached_bytes_min = exceeding_bytes(options, row.collective(), Buffers::all);
-  if (!in_place || may_stream_in_place(call)) {
-    const Buffers all = in_place ? Buffers::all_in_place : Buffers::all;
-    place->streamed_bytes_min = uint64_t(begin * double(exceeding_bytes(options, row.collective(), all)));
-    const bool all_at_once = !in_place && streams_all(call, options.cached_copies_factor);
-    place->all_streamed_bytes_min =
-        all_at_once ? place->streamed_bytes_min : end * exceeding_bytes(options, row.collective(), Buffers::inputs);
-  }
+  say_what_streams(*place, options, row.collective(), in_place);
   if (options.spread_bytes_max < options.message_bytes_max) {
     const auto plan_of = [&](int rank) {
       who.rank = rank;

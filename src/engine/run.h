@@ -20,7 +20,7 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
       Base::lends_from, Base::local, Base::may_begin_early, Base::may_lend_on, Base::may_stream, Base::operand_bytes, Base::past_caches,
       Base::plan_, Base::read_at, Base::receive_and_send_beside, Base::receive_and_send_next, Base::release_all, Base::say_what_follows,
       Base::send_and_receive_beside, Base::sender, Base::sends_beside, Base::signature, Base::step_elements, Base::store, Base::streams,
-      Base::vector_stride_bytes, Base::view_all, Base::work_, Base::write_at;
+      Base::streams_copies, Base::vector_stride_bytes, Base::view_all, Base::work_, Base::write_at;
 
  public:
   using Base::Base, Base::begin_step, Base::begin_tile;
@@ -135,7 +135,7 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
     if (fold.n_to != 1 || bytes < put_copy_bytes_min || channel_.stored || channel_.bytes_done > 0) return false;
     const size_t next = channel_.step + 1;
     const bool awaits_next = next < plan_.steps.size() && plan_.steps[next].n_from > 0;
-    if (channel_.at_a_stretch ? !channel_.streams : !awaits_next && !streams(write_at(fold.dst), bytes)) return false;
+    if (channel_.at_a_stretch ? !channel_.streams : !awaits_next && !streams_copies() && !streams(write_at(fold.dst), bytes)) return false;
     if (lends_from(fold) != nullptr || work_.device != nullptr) return false;
     Endpoint& receiver = *endpoints_[plan_.to(fold)[0]];
     return !receiver.stages() && !receiver.learns_from_next() && receiver.reserve(bytes) != nullptr;

@@ -76,6 +76,8 @@ struct Plan {
   // fill the cache from all_streamed_bytes_min on; or all of them, where that is as little. Each rank's own affair.
   uint64_t streamed_bytes_min = ~uint64_t{0};
   uint64_t all_streamed_bytes_min = 0;
+  // What a rank copies of its own input goes there as a whole, before any message does, in calls of so many bytes or more.
+  uint64_t copies_streamed_bytes_min = ~uint64_t{0};
 
   // Of the tiles of a call of so many bytes, the first ones whose outputs go past the caches.
   size_t streamed_tiles(uint64_t bytes, size_t tiles) const {

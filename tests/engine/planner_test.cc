@@ -215,10 +215,12 @@ TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
     }
 }
 
-// The more buffers all ranks of the host have, the sooner they exceed the cache.
+// The more buffers all ranks of the host have, the sooner they exceed the cache. What ranks copy of their own goes past it first, and is
+// counted no more.
 TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
+  constexpr uint64_t never = ~uint64_t{0};
   size_t copies_factor = 1;
-  uint64_t uncached = 0;
+  uint64_t uncached = 0, copies = 0;
   const auto from = [&](Collective kind, int n, std::vector<int> hosts = {}) {
     PlannerOptions options = options_of(n);
     options.cached_copies_factor = copies_factor;
@@ -227,18 +229,28 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
     Planner planner(options);
     const uint64_t bytes = planner.plan(kind, 1 << 20, 0, false).streamed_bytes_min;
     uncached = planner.plan(kind, 1 << 20, 0, false).uncached_bytes_min;
+    copies = planner.plan(kind, 1 << 20, 0, false).copies_streamed_bytes_min;
+    EXPECT_EQ(planner.plan(kind, 1 << 20, 0, true).copies_streamed_bytes_min, never) << "in place nothing is copied";
     EXPECT_EQ(planner.plan(kind, 8, 0, false).streamed_bytes_min, bytes) << "whatever plan it is";
     return bytes;
   };
   EXPECT_EQ(from(Collective::all_reduce, 1), 12'000'000u);
   EXPECT_EQ(from(Collective::all_reduce, 2), 6'000'000u);
-  EXPECT_EQ(from(Collective::all_to_all, 4), 3'000'000u);
-  EXPECT_EQ(from(Collective::all_gather, 2), 8'000'000u) << "inputs are one block each";
+  EXPECT_EQ(copies, never) << "it copies nothing";
   EXPECT_EQ(from(Collective::reduce_scatter, 4), 4'800'000u);
-  EXPECT_EQ(from(Collective::broadcast, 5), 4'000'000u) << "the root alone has an input";
-  EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "and here an output";
+  EXPECT_EQ(copies, never);
+  EXPECT_EQ(from(Collective::all_to_all, 4), 3'428'571u) << "7 of 8 blocks are no copies";
+  EXPECT_EQ(copies, 3'000'000u) << "all of them fill the cache";
+  EXPECT_EQ(from(Collective::all_gather, 2), 12'000'000u) << "inputs are one block each";
+  EXPECT_EQ(copies, 8'000'000u);
+  EXPECT_EQ(from(Collective::broadcast, 5), 4'800'000u) << "the root alone has an input";
+  EXPECT_EQ(copies, 3'000'000u) << "and it alone copies, so that comes sooner";
+  EXPECT_EQ(from(Collective::gather, 2), 13'000'000u) << "the root alone has an output";
+  EXPECT_EQ(copies, 9'000'000u);
   EXPECT_EQ(from(Collective::all_reduce, 4, {0, 0, 1, 1}), 6'000'000u) << "others have caches of their own";
   copies_factor = 2;
+  EXPECT_EQ(from(Collective::all_to_all, 2), 12'000'000u);
+  EXPECT_EQ(copies, never);
   EXPECT_EQ(from(Collective::all_reduce, 2), 12'000'000u);
   EXPECT_EQ(from(Collective::reduce, 2), 8'000'000u) << "the root alone writes an output";
   EXPECT_EQ(from(Collective::broadcast, 5), 6'000'000u) << "its root may write nothing";
@@ -301,7 +313,8 @@ TEST(Planner, KeepsTheLastPartOfOutputsInTheCache) {
   EXPECT_EQ(streamed(Collective::all_reduce, 8'000'000), 50u) << "16 of 24 are inputs: half of the outputs are left";
   EXPECT_EQ(streamed(Collective::all_reduce, 11'999'999), 100u);
   EXPECT_EQ(streamed(Collective::all_reduce, 12'000'000), 100u) << "inputs fill it";
-  EXPECT_EQ(streamed(Collective::all_gather, 12'000'000), 50u) << "12 are inputs, and half of 24 fits";
+  EXPECT_EQ(streamed(Collective::all_gather, 12'000'000), 0u) << "12 are inputs, and half of 24 fits: the half that is no copy";
+  EXPECT_EQ(streamed(Collective::all_gather, 16'000'000), 50u);
   for (const Collective kind : {Collective::all_gather, Collective::broadcast, Collective::reduce_scatter, Collective::gather}) {
     size_t before = 0;
     for (uint64_t bytes = 1'000'000; bytes < 100'000'000; bytes += 77'777) {

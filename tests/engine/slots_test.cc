@@ -60,8 +60,10 @@ TEST(EnginePuts, ALargeResultIsCopiedToItsSlotWhileItIsMade) {
 
 // Of two ranks that gather: its own input goes to the other, and to its place.
 TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAreAwaitedNextAndCopiesNotBestAtAStretch) {
-  for (const auto& [waits_next, streams, at_a_stretch] : std::initializer_list<std::tuple<bool, bool, bool>>{
-           {true, false, false}, {false, false, false}, {false, true, false}, {true, false, true}, {false, true, true}})
+  enum class Past : uint8_t { nothing, copies, all };
+  for (const auto& [waits_next, past_caches, at_a_stretch] : std::initializer_list<std::tuple<bool, Past, bool>>{
+           {true, Past::nothing, false}, {false, Past::nothing, false}, {false, Past::copies, false}, {false, Past::all, false},
+           {true, Past::nothing, true}, {false, Past::all, true}})
     for (const bool learns : {false, true})
       for (const size_t count : {put_copy_bytes_min / 4 - 1, put_copy_bytes_min / 4, put_copy_bytes_min / 2 + 7}) {
         OneSlot peer(4 * count);
@@ -72,7 +74,8 @@ TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAre
         if (waits_next) steps.push_back(fold(Slice{}, out(1), 1, 0));
         Plan plan = plan_of(steps, {1, 1});
         plan.shape = {1, 2, 0, 1, true};
-        if (streams) plan.streamed_bytes_min = 0;
+        if (past_caches == Past::all) plan.streamed_bytes_min = 0;
+        if (past_caches == Past::copies) plan.copies_streamed_bytes_min = 4 * count;
         std::vector<float> input(count), output(2 * count, -1.0f);
         std::iota(input.begin(), input.end(), 1.0f);
         Work work;
@@ -84,8 +87,9 @@ TEST(EnginePuts, ALargeInputIsSentAndCopiedByBlocksPastTheCachesOrWhereOthersAre
         Operation operation;
         engine.start(operation, work, 0, 1);
         EXPECT_EQ(engine.progress(operation), Status::done);
-        const bool by_blocks = (streams || (waits_next && !at_a_stretch)) && !learns && count * 4 >= put_copy_bytes_min;
-        EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << streams << learns << count;
+        const bool is_apt = past_caches != Past::nothing || (waits_next && !at_a_stretch);
+        const bool by_blocks = is_apt && !learns && count * 4 >= put_copy_bytes_min;
+        EXPECT_EQ(peer.committed, by_blocks ? 1 : 0) << waits_next << int(past_caches) << learns << count;
         EXPECT_EQ(peer.sent, by_blocks ? 0 : 1);
         for (size_t i = 0; i < count; ++i) {
           ASSERT_EQ(peer.slot[i], input[i]) << i;

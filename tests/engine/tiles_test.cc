@@ -214,15 +214,25 @@ TEST(EngineExchanges, MayAnswerWhereAMessageLies) {
   EXPECT_TRUE(std::equal(rank.peer.messages[1].begin(), rank.peer.messages[1].end(), rank.input.begin() + Exchange::in_tile));
 }
 
-// What is written is looked at unless it lies less than bytes_a_look behind what this run has looked at.
+// How often a run of so many tiles looks: what is written is looked at unless it lies less than bytes_a_look behind what the run has
+// looked at.
+size_t looks_of(size_t tiles, bool at_copies) {
+  constexpr size_t tile_bytes = 4 * Tiles::in_tile;
+  std::vector<size_t> looks;
+  const auto write = [&](size_t at) {
+    if (std::none_of(looks.begin(), looks.end(), [&](size_t look) { return at - look < bytes_a_look; })) looks.push_back(at);
+  };
+  for (size_t tile = 0; tile < tiles; ++tile) {
+    if (at_copies) write(tile * tile_bytes);
+    write((tiles + tile) * tile_bytes);
+  }
+  return looks.size();
+}
+
 TEST(EngineTiles, AreLookedAtNowAndThen) {
   constexpr size_t tile_bytes = 4 * Tiles::in_tile, tiles_a_look = bytes_a_look / tile_bytes + 1;
   for (const size_t tiles : {size_t{1}, tiles_a_look, tiles_a_look + 1, 3 * tiles_a_look + 1}) {
     Tiles rank(tiles, true);
-    std::vector<size_t> looks;
-    for (size_t tile = 0; tile < tiles; ++tile)
-      for (const size_t at : {tile * tile_bytes, 4 * rank.count + tile * tile_bytes})
-        if (std::none_of(looks.begin(), looks.end(), [&](size_t look) { return at - look < bytes_a_look; })) looks.push_back(at);
     ColdOutputs cold_outputs(cold, 1);
     const Engine engine(2, rank.endpoints, tile_bytes, &cold_outputs, false);
     rank.plan.streamed_bytes_min = ~uint64_t{0};
@@ -233,9 +243,45 @@ TEST(EngineTiles, AreLookedAtNowAndThen) {
       rank.peer.released = rank.peer.committed = 0;
       EXPECT_EQ(engine.progress(rank.operation), Status::done);
       rank.expect_all(true);
-      EXPECT_EQ(size_t(looked_at), looks.size());
+      EXPECT_EQ(size_t(looked_at), looks_of(tiles, true));
       EXPECT_EQ(rank.peer.committed, int(tiles)) << "so all of them go past the caches";
       engine.rewind(rank.operation);
+    }
+  }
+}
+
+// A call that sends on what a rank has received.
+struct PassingOn {
+  explicit PassingOn(const Tiles& rank) : work(rank.work) {
+    work.plan = &plan;
+    work.input = rank.work.output;
+    work.output = nullptr;  // which might take the other's place in what is known of outputs
+  }
+  void begin(const Engine& engine) { engine.start(operation, work, 0, 1); }
+
+  const Plan plan = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
+  Work work;
+  Operation operation;
+};
+
+// What the plan has go past the caches anyway, of what a rank copies: unless calls read it there, as far as it fits.
+TEST(EngineTiles, AreNotLookedAtWhereCopiesGoPastTheCachesByThePlan) {
+  constexpr size_t tile_bytes = 4 * Tiles::in_tile, tiles = bytes_a_look / tile_bytes + 1;
+  EXPECT_LT(looks_of(tiles, false), looks_of(tiles, true));
+  for (const bool by_plan : {false, true}) {
+    Tiles rank(tiles, true);
+    const uint64_t bytes = rank.work.bytes();
+    ColdOutputs cold_outputs(cold, 1);
+    const Engine engine(2, rank.endpoints, tile_bytes, &cold_outputs, false);
+    rank.plan.streamed_bytes_min = ~uint64_t{0};
+    rank.plan.copies_streamed_bytes_min = by_plan ? bytes : bytes + 1;
+    PassingOn next(rank);
+    engine.start(rank.operation, rank.work, 0, 1);
+    for (const bool is_read : {false, true, false}) {
+      if (is_read) next.begin(engine);
+      rank.run_again(engine);
+      rank.expect_all(true);
+      EXPECT_EQ(size_t(looked_at), is_read ? 0 : looks_of(tiles, !by_plan));
     }
   }
 }
@@ -272,20 +318,6 @@ TEST(EngineTiles, ThatThePlanLeavesToTheCachesAreLookedAtToo) {
     EXPECT_EQ(looked_at > 0, left > 0);
   }
 }
-
-// A call that sends on what a rank has received.
-struct PassingOn {
-  explicit PassingOn(const Tiles& rank) : work(rank.work) {
-    work.plan = &plan;
-    work.input = rank.work.output;
-    work.output = nullptr;  // which might take the other's place in what is known of outputs
-  }
-  void begin(const Engine& engine) { engine.start(operation, work, 0, 1); }
-
-  const Plan plan = plan_of({fold(in(0), Slice{}, 0, 1)}, {1});
-  Work work;
-  Operation operation;
-};
 
 // A rank that passes on what it receives would read from memory what it has just written there.
 TEST(EngineTiles, GoToTheCachesWhereTheyWereTheInputOfACallSince) {
