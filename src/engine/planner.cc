@@ -319,8 +319,8 @@ double begin_factor(const Meaning& call, double factor) {
 }
 
 // From which sizes on what goes past the caches. Where copies are not best at a stretch, what a rank copies of its own input does so first:
-// as soon as all exceeds the caches, or three quarters of that where the root alone copies. (Measured, Zen 4, 2 to 8 ranks: of 8 to 14 MiB
-// 0.71 to 0.96 of the time, docs/tuning.md.)
+// as soon as all exceeds the caches, or three quarters of that where the root alone copies; and all of a gather does where the rest
+// fills 13 sixteenths of them. (All measured, Zen 4, 2 to 8 ranks: docs/tuning.md.)
 void say_what_streams(Plan& plan, const PlannerOptions& options, Collective collective, bool in_place) {
   const auto exceeding = [&](Buffers which) { return exceeding_bytes(options, collective, which); };
   const Meaning& call = meaning(collective);
