@@ -401,11 +401,17 @@ bool CallSet::ran_at_once(const CallStream& stream) {
   return end_in_failure(result);
 }
 
+// A communicator that has not failed fails with the others where a call on it has begun and is not over: peers would go on with it, and
+// with memory that is its owner's again when the run has returned.
 Outcome CallSet::end_in_failure(WaitResult result) {
   if (result == WaitResult::expired) expire();
+  const Outcome outcome = first_failure(members_);
+  for (const Item& item : items_)
+    if (item.begun && !item.done && item.call.communicator->failure() == nullptr)
+      item.call.communicator->leave(item.operation, outcome.sentence);
   for (Communicator* member : members_)
     if (member->failure() != nullptr) member->let_go();
-  return first_failure(members_);
+  return outcome;
 }
 
 std::optional<Outcome> CallSet::try_run() {

@@ -109,6 +109,15 @@ void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcep
   }
 }
 
+void Communicator::leave(const Operation& operation, const std::string& reason) noexcept {
+  try {
+    fail(Code::aborted, fmt::format("{} left {} before its end, as a call that it had made together with that one failed: {}",
+                                    bootstrap_->describe(rank_), describe_call(operation.work().signature), reason));
+  } catch (const std::exception& error) {
+    fail(Code::aborted, error.what());
+  }
+}
+
 std::string Communicator::waiting_sentence(const Operation& operation, const WaitingOn& waiting,
                                            TimeNs timeout_ns) const {
   const Work& work = operation.work();

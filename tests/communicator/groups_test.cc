@@ -328,6 +328,67 @@ TEST(GroupsThatWait, NameTheCallWhoseTurnItIs) {
   });
 }
 
+// A group ends with the first error of any of its communicators. What its calls on another one have left undone, nobody there
+// takes for done: not a block that is read where it lies, in memory that is its owner's again.
+TEST(GroupsOfTwoCommunicators, ThatEndEarlyLeaveNothingToBeTakenForDone) {
+  constexpr size_t count = size_t{1} << 18;
+  test::RanksOptions options;
+  options.transport = "shm";
+  test::run_processes(2, options, [](int rank, tuttiComm_t comm) {
+    tuttiComm_t other = nullptr;
+    ASSERT_EQ(tuttiCommSplit(comm, 0, rank, &other, nullptr), tuttiSuccess);
+    void* memory = nullptr;
+    ASSERT_EQ(tuttiMemAlloc(&memory, 3 * count * sizeof(int32_t)), tuttiSuccess);
+    int32_t *const mine = static_cast<int32_t*>(memory), *const all = mine + count;
+    std::fill_n(mine, count, 1);
+    const std::array<size_t, 2> counts = {count, count};
+    const auto gather = [&] { return tuttiAllGatherV(mine, count, all, counts.data(), nullptr, tuttiInt32, other, nullptr); };
+    int32_t value = 7;
+    if (rank == 0) {
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(gather(), tuttiSuccess);
+      ASSERT_EQ(tuttiRecv(&value, 1, tuttiInt32, 1, comm, nullptr), tuttiSuccess);
+      EXPECT_EQ(tuttiGroupEnd(), tuttiAborted);
+      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("tuttiCommAbort"), std::string::npos) << tuttiGetLastError(nullptr);
+      std::fill_n(mine, count, 2);
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      EXPECT_EQ(tuttiBarrier(other, nullptr), tuttiAborted);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ASSERT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      EXPECT_EQ(gather(), tuttiAborted) << "and rank 0's block is of " << all[0];
+      const std::string sentence = tuttiGetLastError(other);
+      for (const char* const part : {"rank 0", "all_gather_v", "tuttiCommAbort"})
+        EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    }
+    EXPECT_EQ(tuttiCommDestroy(other), tuttiSuccess);
+    EXPECT_EQ(tuttiMemFree(memory), tuttiSuccess);
+  });
+}
+
+// But a communicator on which the group's calls are over, or have not begun, is as good as before.
+TEST(GroupsOfTwoCommunicators, ThatEndEarlyLeaveThoseAloneWhoseCallsAreOver) {
+  test::run_processes(2, {}, [](int rank, tuttiComm_t comm) {
+    tuttiComm_t other = nullptr;
+    ASSERT_EQ(tuttiCommSplit(comm, 0, rank, &other, nullptr), tuttiSuccess);
+    int32_t value = 7, sum = 0;
+    if (rank == 0) {
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiSend(&value, 1, tuttiInt32, 1, other, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiRecv(&sum, 1, tuttiInt32, 1, comm, nullptr), tuttiSuccess);
+      EXPECT_EQ(tuttiGroupEnd(), tuttiAborted);
+    } else {
+      EXPECT_EQ(tuttiRecv(&sum, 1, tuttiInt32, 0, other, nullptr), tuttiSuccess);
+      EXPECT_EQ(sum, 7);
+      ASSERT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    }
+    EXPECT_EQ(tuttiAllReduce(&value, &sum, 1, tuttiInt32, tuttiSum, other, nullptr), tuttiSuccess);
+    EXPECT_EQ(sum, 14);
+    EXPECT_EQ(tuttiCommDestroy(other), tuttiSuccess);
+  });
+}
+
 // A large call that goes through the memory of all ranks, in the place of a small one in the group before.
 TEST(GroupsInSharedMemory, KeepTheirOrderAroundACallThatTheEngineDoesNotRun) {
   test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {
