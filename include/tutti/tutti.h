@@ -71,7 +71,7 @@ typedef enum TUTTI_ANY_INT {
   tuttiInProgress = 7,      /* not yet finished: no error */
   tuttiTimeout = 8,         /* the deadline passed; the sentence names the rank that was waited for */
   tuttiMismatch = 9,        /* ranks called different operations, or wait for each other in a circle; the sentence shows the calls */
-  tuttiAborted = 10,        /* tuttiCommAbort was called on this rank or another, or a group there failed half-way */
+  tuttiAborted = 10,        /* tuttiCommAbort was called on this rank or another, or a group of one failed on another communicator */
   tuttiUnsupported = 11     /* a valid request that this build or machine cannot serve */
 } tuttiResult_t;
 
@@ -631,8 +631,8 @@ TUTTI_API tuttiResult_t tuttiSendRecvWith(const void* sendbuff, size_t sendcount
  * them in a group, too; but small ones go at once, so that one way there and back is waited for, not one for each. Calls
  * inside a group check their arguments at once. Groups nest. Errors of End: InvalidUsage (no Start), else the first error of
  * the group. If a call inside the group was refused, End runs nothing and returns that error. A group ends as soon as one of
- * its communicators fails; each other one on which a call of the group had begun and was not over then fails, too, on all of
- * its ranks (Aborted, with that first error in the sentence), since their buffers are the caller's again. */
+ * its communicators fails. Each other one on which not all calls of the group are over then fails, too, on all of its ranks
+ * (Aborted, with that first error in the sentence): after a group a communicator is through with its calls, or has failed. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 

@@ -379,6 +379,7 @@ bool CallSet::ran_at_once(const CallStream& stream) {
 
 // False: a communicator has failed. (Not inlined, these cost 40 instructions a run.)
 [[gnu::always_inline]] inline bool CallSet::begin_run() {
+  for (Item& item : items_) item.begun = item.done = item.passed = item.all_sent = false;
   for (const Communicator* member : members_)
     if (member->failure() != nullptr) return false;
   try {
@@ -388,7 +389,6 @@ bool CallSet::ran_at_once(const CallStream& stream) {
     return false;
   }
   if (!ordered_) find_order();
-  for (Item& item : items_) item.begun = item.done = item.passed = item.all_sent = false;
   take_turns_ = false;
   running_ = true;
   return true;
@@ -401,21 +401,21 @@ bool CallSet::ran_at_once(const CallStream& stream) {
   return end_in_failure(result);
 }
 
-// A communicator that has not failed fails with the others where a call on it has begun and is not over: peers would go on with it, and
-// with memory that is its owner's again when the run has returned.
+// A communicator that has not failed fails with the others, unless its calls are over: its peers would go on with them, and with memory
+// that is its owner's again once the run has returned, or take this rank's next calls for them.
 Outcome CallSet::end_in_failure(WaitResult result) {
   if (result == WaitResult::expired) expire();
   const Outcome outcome = first_failure(members_);
   for (const Item& item : items_)
-    if (item.begun && !item.done && item.call.communicator->failure() == nullptr)
-      item.call.communicator->leave(item.operation, outcome.sentence);
+    if (!item.done && item.call.communicator->failure() == nullptr)
+      item.call.communicator->leave(item.call.request, outcome.sentence);
   for (Communicator* member : members_)
     if (member->failure() != nullptr) member->let_go();
   return outcome;
 }
 
 std::optional<Outcome> CallSet::try_run() {
-  if (!begin_run()) return first_failure(members_);
+  if (!begin_run()) return end_in_failure(WaitResult::failed);
   Status status = look();
   if (std::any_of(members_.begin(), members_.end(), [](const auto* member) { return member->patience().spin_ns == 0; })) {
     status = look_after_turns(status, [&] { return look(); });
@@ -432,7 +432,7 @@ std::optional<Outcome> CallSet::try_run() {
 }
 
 Outcome CallSet::run() {
-  if (!running_ && !begin_run()) return first_failure(members_);
+  if (!running_ && !begin_run()) return end_in_failure(WaitResult::failed);
   if (items_.empty()) return end_run(WaitResult::done);
   Status status = look();
   if (status == Status::again) status = linger();

@@ -243,8 +243,8 @@ class Communicator {
   // The deadline, timeout_ns after the wait's begin, has passed while this operation waited: fails the communicator with
   // a sentence that says so.
   void expire(const Operation& operation, TimeNs timeout_ns) noexcept;
-  // This operation has begun, is not over, and will not go on, for that reason: fails the communicator with a sentence that says so.
-  void leave(const Operation& operation, const std::string& reason) noexcept;
+  // This request is not over, and will not be, for that reason: fails the communicator with a sentence that says so.
+  void leave(const Request& request, const std::string& reason) noexcept;
 
   // An operation that is a collective has waited for long, and so many collectives were begun after it: tells the other ranks.
   void tell_waiting(const Operation& operation, uint64_t begun_since) noexcept;

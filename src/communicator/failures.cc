@@ -109,10 +109,10 @@ void Communicator::expire(const Operation& operation, TimeNs timeout_ns) noexcep
   }
 }
 
-void Communicator::leave(const Operation& operation, const std::string& reason) noexcept {
+void Communicator::leave(const Request& request, const std::string& reason) noexcept {
   try {
-    fail(Code::aborted, fmt::format("{} left {} before its end, as a call that it had made together with that one failed: {}",
-                                    bootstrap_->describe(rank_), describe_call(operation.work().signature), reason));
+    fail(Code::aborted, fmt::format("{} left {} undone, as another call of its group failed: {}", bootstrap_->describe(rank_),
+                                    describe(request.call), reason));
   } catch (const std::exception& error) {
     fail(Code::aborted, error.what());
   }

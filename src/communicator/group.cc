@@ -20,7 +20,7 @@ struct GroupJob {
   CallStream stream;  // none: they run on the calling thread
   std::vector<GroupCall> calls;
   std::vector<std::pair<Communicator*, uint64_t>> turns;
-  std::optional<CallSet> set;  // of `calls`, once it has begun
+  std::optional<CallSet> set;  // of `calls`, once they are together
 
   // On the calling thread, before it is run anywhere. Throws Error, and then it is not to be run.
   void enter() {
@@ -28,6 +28,7 @@ struct GroupJob {
       if (call.stream.is_device()) (void)device_call_stream(call.stream.device);  // also now, at the group's end
       tutti::enter(call.request, *call.communicator, call.stream);
     }
+    set.emplace(calls);
   }
   Stream& queue() const { return stream.is_device() ? calls[0].communicator->device_side()->worker() : *stream.host; }
   // What is put on the stream from now on comes after it.
@@ -36,16 +37,8 @@ struct GroupJob {
     for (const auto& [communicator, ticket] : turns) communicator->device_side()->hold(stream.device, ticket);
   }
 
-  // Of a job that has no turns yet. What is wrong with its calls, run() tells.
-  bool ran_at_once() {
-    if (stream.is_none() || stream.is_device()) return false;
-    try {
-      set.emplace(calls);
-    } catch (const std::exception&) {
-      return false;
-    }
-    return set->ran_at_once(stream);
-  }
+  // Of a job that has no turns yet.
+  bool ran_at_once() { return set->ran_at_once(stream); }
 
   Outcome run() {
     for (const auto& [communicator, ticket] : turns) communicator->await_turn(ticket);

@@ -367,7 +367,29 @@ TEST(GroupsOfTwoCommunicators, ThatEndEarlyLeaveNothingToBeTakenForDone) {
   });
 }
 
-// But a communicator on which the group's calls are over, or have not begun, is as good as before.
+// Nor is what is called next taken for what a group has not even begun.
+TEST(GroupsOfTwoCommunicators, ThatCannotBeginLeaveNothingToBeTakenForTheNextCall) {
+  test::run_processes(2, {}, [](int rank, tuttiComm_t comm) {
+    tuttiComm_t other = nullptr;
+    ASSERT_EQ(tuttiCommSplit(comm, 0, rank, &other, nullptr), tuttiSuccess);
+    int32_t first = rank, second = rank;
+    if (rank == 1) {
+      EXPECT_EQ(tuttiBroadcast(&first, &first, 1, tuttiInt32, 1, other, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+    } else {
+      tuttiResult_t state = tuttiSuccess;
+      while (state == tuttiSuccess) ASSERT_EQ(tuttiCommGetAsyncError(comm, &state), tuttiSuccess);
+      ASSERT_EQ(tuttiGroupStart(), tuttiSuccess);
+      ASSERT_EQ(tuttiRecv(&second, 1, tuttiInt32, 1, comm, nullptr), tuttiSuccess);
+      ASSERT_EQ(tuttiBroadcast(&first, &first, 1, tuttiInt32, 1, other, nullptr), tuttiSuccess);
+      EXPECT_EQ(tuttiGroupEnd(), tuttiAborted);
+      EXPECT_EQ(tuttiBroadcast(&second, &second, 1, tuttiInt32, 1, other, nullptr), tuttiAborted) << "and was given " << second;
+    }
+    EXPECT_EQ(tuttiCommDestroy(other), tuttiSuccess);
+  });
+}
+
+// But a communicator on which the group's calls are over is as good as before.
 TEST(GroupsOfTwoCommunicators, ThatEndEarlyLeaveThoseAloneWhoseCallsAreOver) {
   test::run_processes(2, {}, [](int rank, tuttiComm_t comm) {
     tuttiComm_t other = nullptr;

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <deque>
+#include <mutex>
 #include <new>
 #include <random>
 #include <string>
@@ -96,6 +97,14 @@ class Program {
     for (size_t i = 1; i < communicators; ++i) EXPECT_EQ(tuttiCommDestroy(comms_[i]), tuttiSuccess);
   }
 
+  // From another thread, at any time: one of those that there are by then.
+  void abort_one(unsigned which) {
+    const std::lock_guard lock(mutex_);
+    tuttiComm_t comm = comms_[which % communicators];
+    if (comm == nullptr) comm = comms_[0];
+    EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+  }
+
   // From this step on the first call that can be is made another one, which the other ranks do not make.
   void slip_at(size_t step) { slips_at_ = step; }
 
@@ -137,8 +146,15 @@ class Program {
     must_succeed(tuttiStreamCreate(&stream_), "stream");
     int rank = 0;
     must_succeed(tuttiCommUserRank(comms_[0], &rank), "rank");
-    must_succeed(tuttiCommSplit(comms_[0], 0, -rank, &comms_[1], nullptr), "split");  // the other way round
-    must_succeed(tuttiCommSplit(comms_[0], rank % 2, rank, &comms_[2], nullptr), "split");
+    split(0, -rank, comms_[1]);  // the other way round
+    split(rank % 2, rank, comms_[2]);
+  }
+
+  void split(int color, int key, tuttiComm_t& place) {
+    tuttiComm_t part = nullptr;
+    must_succeed(tuttiCommSplit(comms_[0], color, key, &part, nullptr), "split");
+    const std::lock_guard lock(mutex_);
+    place = part;
   }
 
   Taste draw_taste() {
@@ -250,6 +266,7 @@ class Program {
   std::mt19937 shared_, own_;
   MemoryPool pool_;
   int n_ = 1;
+  std::mutex mutex_;  // of comms_, which abort_one() reads
   std::array<tuttiComm_t, communicators> comms_{};
   tuttiStream_t stream_ = nullptr;
   Calls calls_;                 // of this step
@@ -316,8 +333,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Programs,
                                            Case{7, "shm", true}, Case{2, "tcp", true}, Case{3, "tcp", false}),
                          name_of);
 
-// Somewhere in its program one rank dies, or aborts from another thread. All others' programs end, by an error that says why
-// and long before any deadline, or because they were through; and until then each buffer was as it must be.
+// Somewhere in its program one rank dies, or aborts one of its communicators from another thread. All others' programs end, by an
+// error that says why and long before any deadline, or because they were through; and until then each buffer was as it must be.
 TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
   using Clock = std::chrono::steady_clock;
   struct Seen {
@@ -339,18 +356,20 @@ TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
     const std::string setting = set_up(seed, options) + ", " + options.transport;
     const int n = 2 + int(random() % 4), victim = int(random() % unsigned(n));
     const bool aborts = random() % 3 == 0;
+    const auto which = unsigned(random());
     const std::chrono::microseconds delay(random() % (1u << (8 + random() % 10)));
     Processes processes(n, options, [&](int rank, tuttiComm_t comm) {
+      Program program(seed, setting, true, rank, comm);
       std::jthread end;
       if (rank == victim)
         end = std::jthread([&] {
           std::this_thread::sleep_for(delay);
           seen.ended = Clock::now().time_since_epoch().count();
-          if (aborts) EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
+          if (aborts) program.abort_one(which);
           else ::kill(::getpid(), SIGKILL);
         });
       try {
-        Program(seed, setting, true, rank, comm).run();
+        program.run();
       } catch (const Ended& ended) {
         EXPECT_TRUE(ended.result == tuttiRemoteError || ended.result == tuttiAborted)
             << ended.sentence << " (" << tuttiGetErrorString(ended.result) << ")";
