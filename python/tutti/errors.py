@@ -56,7 +56,7 @@ class Mismatch(Error):
 
 
 class Aborted(Error):
-    """abort() was called on this rank or another."""
+    """abort() was called on this rank or another, or a group of one failed on another communicator."""
 
     result = 10
 
