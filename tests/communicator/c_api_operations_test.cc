@@ -274,6 +274,26 @@ TEST_P(Operations, AMessageToTheRankItselfOnAnotherStreamComesAfterWhatStandsBef
   });
 }
 
+// What is wrong with a group on a stream is told at its end, and none of its calls is made: no stream leaves some of them out later.
+TEST_P(Operations, AGroupOnAStreamIsRefusedAtItsEnd) {
+  test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
+    tuttiStream_t stream = nullptr;
+    ASSERT_OK(tuttiStreamCreate(&stream));
+    int value = 1, other = 5, sum = 0;
+    if (rank == 1) {
+      ASSERT_OK(tuttiGroupStart());
+      ASSERT_OK(tuttiAllReduce(&other, &other, 1, tuttiInt32, tuttiSum, comm, stream));
+      ASSERT_OK(tuttiSend(&value, 1, tuttiInt32, rank, comm, stream));
+      EXPECT_EQ(tuttiGroupEnd(), tuttiInvalidUsage);
+      EXPECT_NE(std::string(tuttiGetLastError(nullptr)).find("without the receive"), std::string::npos);
+    }
+    ASSERT_OK(tuttiAllReduce(&value, &sum, 1, tuttiInt32, tuttiSum, comm, stream));
+    ASSERT_OK(tuttiStreamSynchronize(stream));
+    EXPECT_EQ(sum, 2);
+    ASSERT_OK(tuttiStreamDestroy(stream));
+  });
+}
+
 // Also where the call has run on the calling thread: an asynchronous call's error is told by its stream.
 TEST_P(Operations, AMismatchOfSmallCallsIsToldByTheStream) {
   test::run_threads(2, options(), [](int rank, tuttiComm_t comm) {
