@@ -105,6 +105,13 @@ class Program {
     EXPECT_EQ(tuttiCommAbort(comm), tuttiSuccess);
   }
 
+  // Once run() has ended by an error, the calls' memory is the program's again, and soon holds something else.
+  void fill_anew() {
+    for (PlayedCall& call : calls_) call.fill(~uint32_t{0});
+    for (Calls& calls : pending_)
+      for (PlayedCall& call : calls) call.fill(~uint32_t{0});
+  }
+
   // From this step on the first call that can be is made another one, which the other ranks do not make.
   void slip_at(size_t step) { slips_at_ = step; }
 
@@ -381,6 +388,54 @@ TEST(MortalPrograms, EndForAllWhenARankDiesOrAborts) {
       if (rank == victim && !aborts) EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
       else EXPECT_EQ(status, 0) << "rank " << rank << " of " << n << ", program " << seed << " (" << setting << ")";
     }
+  }
+  ::munmap(memory, sizeof(Seen));
+}
+
+// Somewhere in its program one rank stands still, past the deadline, and then goes on, when others have taken back the memory that it
+// was reading, and have filled it anew. Whatever each rank was told to be over is right, also on the one that had stood still.
+TEST(HaltedPrograms, TakeNothingThatHasChangedMeanwhile) {
+  struct Seen {
+    std::atomic<bool> begun{false}, goes_on{false};
+  };
+  void* const memory = ::mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const auto wait_for = [](const std::atomic<bool>& flag) {
+    for (int ms = 0; !flag && ms < 20000; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  const unsigned first = asked_for("TUTTI_TEST_SEED", 1), programs = 3 * asked_for("TUTTI_TEST_PROGRAMS", 2);
+  for (unsigned seed = first; seed < first + programs && !HasFailure(); ++seed) {
+    std::mt19937 random(seed);
+    Seen& seen = *new (memory) Seen;
+    RanksOptions options;
+    options.transport = random() % 4 == 0 ? "tcp" : "shm";
+    options.timeout_ms = sanitized ? 2000 : 500;
+    const std::string setting = set_up(seed, options) + ", " + options.transport;
+    const int n = 2 + int(random() % 4), victim = int(random() % unsigned(n));
+    const std::chrono::microseconds delay(random() % (1u << (8 + random() % 9)));
+    Processes processes(n, options, [&](int rank, tuttiComm_t comm) {
+      if (rank == victim) seen.begun = true;
+      Program program(seed, setting, true, rank, comm);
+      try {
+        program.run();
+      } catch (const Ended& ended) {
+        const std::array expected = {tuttiTimeout, tuttiRemoteError, tuttiAborted};
+        EXPECT_TRUE(std::ranges::find(expected, ended.result) != expected.end())
+            << ended.sentence << " (" << tuttiGetErrorString(ended.result) << ")";
+        if (rank == victim) return;
+        program.fill_anew();
+        wait_for(seen.goes_on);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      }
+    });
+    wait_for(seen.begun);
+    std::this_thread::sleep_for(delay);
+    ::kill(processes.pid(victim), SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * options.timeout_ms));
+    ::kill(processes.pid(victim), SIGCONT);
+    seen.goes_on = true;
+    for (int rank = 0; rank < n; ++rank)
+      EXPECT_EQ(processes.wait(rank), 0) << "rank " << rank << " of " << n << ", program " << seed << " (" << setting << ")";
   }
   ::munmap(memory, sizeof(Seen));
 }
