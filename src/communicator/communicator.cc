@@ -203,6 +203,7 @@ Status Communicator::take_turns(Operation& operation, Status status) noexcept {
   constexpr int turns_max = 32, looks_max = 64;
   for (int turn = 0; turn < turns_max && status == Status::again; ++turn) {
     if (engine_->watch(operation).word == nullptr) return status;
+    if (!may_share_core_with_.empty()) find_neighbours();
     Awaited awaited = engine_->awaited(operation, shares_core_with_);
     for (int look = 0; look < looks_max && !awaited.from_marked && awaited.from_others; ++look) {
       cpu_relax();
@@ -212,6 +213,19 @@ Status Communicator::take_turns(Operation& operation, Status status) noexcept {
     status = engine_->progress(operation);
   }
   return status;
+}
+
+// Ranks that are not bound run where the system puts them, and seldom move. Who gives a core away for the sake of a rank on another one
+// has it taken by somebody who can do no more than give it back.
+void Communicator::find_neighbours() noexcept {
+  const int here = ::sched_getcpu();
+  if (std::exchange(processor_, here) != here)
+    for (const auto& transport : links_.transports) transport->say_processor(here);
+  for (size_t rank = 0; rank < may_share_core_with_.size(); ++rank) {
+    const Endpoint* const peer = links_.endpoints[rank];
+    const int there = peer == nullptr ? -1 : peer->peer_processor();
+    shares_core_with_[rank] = may_share_core_with_[rank] != 0 && (there < 0 || there == here);
+  }
 }
 
 Code Communicator::wait_for(Operation& operation, TimeNs timeout_ns) noexcept {

@@ -407,6 +407,7 @@ class Communicator {
   Code finish(Operation& operation, Status status) noexcept;
   Status linger(Operation& operation, Status status) noexcept;
   Status take_turns(Operation& operation, Status status) noexcept;
+  void find_neighbours() noexcept;
   Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;
   void settle(const Operation& operation) noexcept;
   std::string waiting_sentence(const Operation& operation, const WaitingOn& waiting, TimeNs timeout_ns) const;
@@ -444,7 +445,10 @@ class Communicator {
   };
   Watched watched_;
   bool crowded_ = false;  // some core has several ranks; the same on all
-  std::vector<uint8_t> shares_core_with_;  // [rank], where they are crowded: may run on this one's cores
+  // [rank], where they are crowded: runs on this one's processor, or may; and, where that changes, what is known of all from the start:
+  // may run on this one's cores.
+  std::vector<uint8_t> shares_core_with_, may_share_core_with_;
+  int processor_ = -1;  // then: on which this rank has said to run
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

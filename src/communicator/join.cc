@@ -333,6 +333,8 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   if (lends_private_) lending_ = std::make_unique<Lending>(rank_ == 0, crowded_ ? Lending::crowded : Lending::lone, copies_as_library());
   for (int r = 0; crowded_ && r < size_; ++r)
     shares_core_with_.push_back(r != rank_ && may_meet(by_machine[size_t(r)], by_machine[size_t(rank_)]));
+  const bool are_bound = std::ranges::all_of(by_machine, [](const Place& each) { return each.cores_allowed.size() == 1; });
+  if (!are_bound) may_share_core_with_ = shares_core_with_;
   patience_ = patience_policy(crowded_, spin_us ? *spin_us * ns_per_us : spin_ns_default);
   if (spin_us) patience_.calm_ns = std::min(patience_.calm_ns, calm_ns_asked);
   log_.info(fmt::format("joined: {} transports, messages up to {} bytes, {} channels, {}", links_.transports.size(),

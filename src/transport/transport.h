@@ -276,6 +276,8 @@ class Endpoint {
   virtual bool is_entered() const noexcept { return false; }
   // The peer is a thread of this process.
   virtual bool shares_process() const noexcept { return false; }
+  // The processor of this machine on which the peer ran when it last said so; -1: not known.
+  virtual int peer_processor() const noexcept { return -1; }
 
   virtual const Fault& fault() const noexcept = 0;
 };
@@ -307,6 +309,9 @@ class Transport {
   // While it holds, small messages may wait in this process for those that follow; held no more, all are on their way. A
   // flush takes those of its endpoint along.
   virtual void hold_small([[maybe_unused]] bool holds) noexcept {}
+
+  // Tells peers on this machine where this rank runs, for peer_processor().
+  virtual void say_processor([[maybe_unused]] int processor) noexcept {}
 
   // Moves what can move without being asked for (staged bytes into sockets). Cheap where there is nothing.
   virtual void progress() noexcept = 0;

@@ -144,9 +144,11 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
   layout += fmt::format(", lent place {}, part {}, bits {:x} {:x} {:x}", sizeof(LentPlace), sizeof(ShmPart), shm_lent_bit,
                         shm_outbox_bit, shm_part);
   layout += fmt::format(", put {:x} {}, offer {}", shm_put, sizeof(ShmPut), sizeof(ShmOffer));
-  layout += fmt::format(", bulk from {} in a page", shm_bulk_page_offset);
-  EXPECT_EQ(layout, "protocol 22: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
-                    "bits 80000000 40000000 3fffffff, put 3ffffffe 32, offer 32, bulk from 2048 in a page");
+  layout += fmt::format(", bulk from {} in a page, header {}, processor at {}", shm_bulk_page_offset, sizeof(ShmInboxHeader),
+                        offsetof(ShmInboxHeader, processor));
+  EXPECT_EQ(layout, "protocol 23: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
+                    "bits 80000000 40000000 3fffffff, put 3ffffffe 32, offer 32, bulk from 2048 in a page, header 128, "
+                    "processor at 4");
 }
 
 // All of it, and nothing beside it: no byte of the caller's memory past the message is read or written.
@@ -212,7 +214,7 @@ TEST(ShmDatapath, TwoThreadsOverOneMappingDoNotRace) {
                             .out_bulk = shared->bulk[peer],
                             .in = fifo(rank),
                             .in_bulk = shared->bulk[rank],
-                            .peer_sleeping = &shared->header[peer].sleeping,
+                            .peer_header = &shared->header[peer],
                             .peer_doorbell = -1,
                             .lines = lines,
                             .message_bytes_max = slot_bytes,

@@ -144,7 +144,7 @@ class ShmTransport final : public Transport {
       : size_(size), message_bytes_max_(message_bytes_max), doorbell_(doorbell),
         own_doorbell_(std::move(own_doorbell)), locked_(locked), inbox_(std::move(inbox)),
         proof_(std::move(proof)), endpoints_(channels * size_t(size)) {
-    sleeping_ = &reinterpret_cast<ShmInboxHeader*>(inbox_.at(0))->sleeping;
+    header_ = reinterpret_cast<ShmInboxHeader*>(inbox_.at(0));
   }
 
   std::string_view name() const noexcept override { return "shm"; }
@@ -156,6 +156,9 @@ class ShmTransport final : public Transport {
   void set_spread_bytes_max(size_t bytes) { spread_bytes_max_ = bytes; }
   void set_own_cache_bytes(size_t bytes) { own_cache_bytes_ = bytes; }  // before peers are added
   void progress() noexcept override {}
+  void say_processor(int processor) noexcept override {
+    header_->processor.store(uint32_t(processor) + 1, std::memory_order_relaxed);
+  }
   void slot_memory(std::vector<std::span<std::byte>>& memory) noexcept override {
     memory.push_back({inbox_.data(), inbox_.bytes()});
     for (const Peer& peer : peers_)
@@ -171,7 +174,7 @@ class ShmTransport final : public Transport {
   // few times in 10^6 tries that aim at it). The private one has no such copy. So threads of one process never miss each
   // other, and processes so rarely that who sleeps looks again by itself (communicator/wait.h).
   void arm() noexcept override {
-    sleeping_->exchange(1, std::memory_order_acq_rel);  // pairs with ShmEndpoint::look_after_store
+    header_->sleeping.exchange(1, std::memory_order_acq_rel);  // pairs with ShmEndpoint::look_after_store
     for (const auto& endpoint : endpoints_)
       if (endpoint != nullptr) endpoint->before_sleep();
     if (locked_ || peers_.empty()) return;
@@ -179,7 +182,7 @@ class ShmTransport final : public Transport {
       doorbell_->ring();  // forbidden since: never sleep
   }
   void disarm() noexcept override {
-    sleeping_->store(0, std::memory_order_relaxed);
+    header_->sleeping.store(0, std::memory_order_relaxed);
     for (const auto& endpoint : endpoints_)
       if (endpoint != nullptr) endpoint->after_sleep();
     doorbell_->drain();
@@ -205,7 +208,7 @@ class ShmTransport final : public Transport {
     link.lender = mapped.lender.get();
     link.borrower = &borrower_;
     link.peek = mapped.peek.get();
-    link.peer_sleeping = &reinterpret_cast<ShmInboxHeader*>(mapped.header.at(0))->sleeping;
+    link.peer_header = reinterpret_cast<ShmInboxHeader*>(mapped.header.at(0));
     link.peer_doorbell = mapped.doorbell.get();
     link.lines = uint32_t(layout.lines);
     link.message_bytes_max = layout.slot_bytes;
@@ -255,7 +258,7 @@ class ShmTransport final : public Transport {
   Doorbell* doorbell_;
   std::unique_ptr<Doorbell> own_doorbell_;
   bool locked_;
-  std::atomic<uint32_t>* sleeping_;
+  ShmInboxHeader* header_;
   Mapping inbox_;
   std::unique_ptr<const uint64_t> proof_;  // peers read it where it lies
   ShmBorrower borrower_;

@@ -70,7 +70,7 @@ inline ShmPart part_of(const ShmLine& line) noexcept {
 ShmEndpoint::ShmEndpoint(const ShmLink& link)
     : out_lines_(link.out->lines()),
       in_lines_(link.in->lines()),
-      peer_sleeping_(link.peer_sleeping),
+      peer_header_(link.peer_header),
       sent_limit_(link.lines),
       mask_(link.lines - 1),
       in_(link.in),
@@ -435,7 +435,7 @@ bool ShmEndpoint::lies_in_outbox(const ShmLine& line, size_t bytes) const noexce
 
 // Whoever takes the 1 rings, so that many arrivals cost one system call.
 [[gnu::noinline]] void ShmEndpoint::ring_peer() noexcept {
-  if (peer_sleeping_->exchange(0, std::memory_order_relaxed) != 0) Doorbell::ring(peer_doorbell_);
+  if (peer_header_->sleeping.exchange(0, std::memory_order_relaxed) != 0) Doorbell::ring(peer_doorbell_);
 }
 
 inline void ShmEndpoint::take_credit(uint32_t consumed) noexcept {

@@ -51,7 +51,7 @@ inline uint32_t ShmEndpoint::look_after_store(std::atomic<uint32_t>& flag) noexc
 }
 
 inline void ShmEndpoint::wake_peer() noexcept {
-  if (look_after_store(*peer_sleeping_) == 0) [[likely]] return;
+  if (look_after_store(peer_header_->sleeping) == 0) [[likely]] return;
   ring_peer();
 }
 

@@ -111,9 +111,12 @@ struct ShmFifo {
   static constexpr size_t bytes(size_t lines) { return sizeof(ShmFifo) + lines * sizeof(ShmLine); }
 };
 
-// Begins every inbox. Set by its owner; whoever rings takes the 1 away, so that one sleep is rung once.
+// Begins every inbox.
 struct ShmInboxHeader {
+  // Set by its owner; whoever rings takes the 1 away, so that one sleep is rung once.
   alignas(128) std::atomic<uint32_t> sleeping;
+  // Set by its owner, where ranks share processors: its own and 1; 0: it has not said.
+  std::atomic<uint32_t> processor;
 };
 
 // What an endpoint works on; all of it outlives it.
@@ -122,7 +125,7 @@ struct ShmLink {
   std::byte* out_bulk = nullptr;    // bulk_bytes, and behind them places that change hands
   ShmFifo* in = nullptr;            // in this rank's inbox
   std::byte* in_bulk = nullptr;
-  std::atomic<uint32_t>* peer_sleeping = nullptr;
+  ShmInboxHeader* peer_header = nullptr;
   int peer_doorbell = -1;
   uint32_t lines = 2;               // a power of two
   size_t message_bytes_max = 4096;
@@ -189,6 +192,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void leave() noexcept override;
   bool is_entered() const noexcept override;
   bool shares_process() const noexcept override { return same_process_; }
+  int peer_processor() const noexcept override { return int(peer_header_->processor.load(std::memory_order_relaxed)) - 1; }
   const Fault& fault() const noexcept override { return fault_; }
 
   // Before anything is sent: the peer can read this rank's own memory.
@@ -275,7 +279,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   // The first two lines of this object are all that a small message touches here.
   ShmLine* out_lines_;
   ShmLine* in_lines_;
-  std::atomic<uint32_t>* peer_sleeping_;
+  ShmInboxHeader* peer_header_;
   uint32_t sent_ = 0;
   uint32_t sent_limit_;    // sent_ may grow up to here
   uint32_t received_ = 0;  // and released
