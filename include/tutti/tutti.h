@@ -630,9 +630,10 @@ TUTTI_API tuttiResult_t tuttiSendRecvWith(const void* sendbuff, size_t sendcount
  * they would one after the other, also where one reads what another writes, and it does not matter whether other ranks call
  * them in a group, too; but small ones go at once, so that one way there and back is waited for, not one for each. Calls
  * inside a group check their arguments at once. Groups nest. Errors of End: InvalidUsage (no Start), else the first error of
- * the group. If a call inside the group was refused, End runs nothing and returns that error. A group ends as soon as one of
- * its communicators fails. Each other one on which not all calls of the group are over then fails, too, on all of its ranks
- * (Aborted, with that first error in the sentence): after a group a communicator is through with its calls, or has failed. */
+ * the group. If a call inside the group was refused, End runs nothing and returns that error. Calls of a group on one stream, or
+ * on the calling thread, end as soon as one of their communicators fails. Each other one on which they are not all over then
+ * fails, too, on all of its ranks (Aborted, with that first error in the sentence): after a group a communicator is through with
+ * its calls, or has failed. */
 TUTTI_API tuttiResult_t tuttiGroupStart(void);
 TUTTI_API tuttiResult_t tuttiGroupEnd(void);
 

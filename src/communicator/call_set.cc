@@ -401,21 +401,26 @@ bool CallSet::ran_at_once(const CallStream& stream) {
   return end_in_failure(result);
 }
 
-// A communicator that has not failed fails with the others, unless its calls are over: its peers would go on with them, and with memory
-// that is its owner's again once the run has returned, or take this rank's next calls for them.
 Outcome CallSet::end_in_failure(WaitResult result) {
   if (result == WaitResult::expired) expire();
-  const Outcome outcome = first_failure(members_);
-  for (const Item& item : items_)
-    if (!item.done && item.call.communicator->failure() == nullptr)
-      item.call.communicator->leave(item.call.request, outcome.sentence);
+  Outcome outcome = leave_undone();
   for (Communicator* member : members_)
     if (member->failure() != nullptr) member->let_go();
   return outcome;
 }
 
+// Some communicator has failed. Others fail with it, unless their calls are over: peers would go on with them, and with memory that is its
+// owner's again once the run has returned, or take this rank's next calls for them.
+Outcome CallSet::leave_undone() {
+  Outcome outcome = first_failure(members_);
+  for (const Item& item : items_)
+    if (!item.done && item.call.communicator->failure() == nullptr)
+      item.call.communicator->leave(item.call.request, outcome.sentence);
+  return outcome;
+}
+
 std::optional<Outcome> CallSet::try_run() {
-  if (!begin_run()) return end_in_failure(WaitResult::failed);
+  if (!begin_run()) return leave_undone();
   Status status = look();
   if (std::any_of(members_.begin(), members_.end(), [](const auto* member) { return member->patience().spin_ns == 0; })) {
     status = look_after_turns(status, [&] { return look(); });
@@ -432,7 +437,7 @@ std::optional<Outcome> CallSet::try_run() {
 }
 
 Outcome CallSet::run() {
-  if (!running_ && !begin_run()) return end_in_failure(WaitResult::failed);
+  if (!running_ && !begin_run()) return leave_undone();
   if (items_.empty()) return end_run(WaitResult::done);
   Status status = look();
   if (status == Status::again) status = linger();

@@ -63,6 +63,7 @@ class CallSet {
   bool begin_run();
   Outcome end_run(WaitResult result);
   Outcome end_in_failure(WaitResult result);
+  Outcome leave_undone();
   Status linger() noexcept;
   Status look_once() noexcept;
   Status begin(Item& item) noexcept;
