@@ -218,9 +218,12 @@ Status Communicator::take_turns(Operation& operation, Status status) noexcept {
 // Ranks that are not bound run where the system puts them, and seldom move. Who gives a core away for the sake of a rank on another one
 // has it taken by somebody who can do no more than give it back.
 void Communicator::find_neighbours() noexcept {
+  constexpr uint32_t turns_between_looks = 16;
   const int here = ::sched_getcpu();
-  if (std::exchange(processor_, here) != here)
+  const bool has_moved = std::exchange(processor_, here) != here;
+  if (has_moved)
     for (const auto& transport : links_.transports) transport->say_processor(here);
+  else if (turns_since_look_++ % turns_between_looks != 0) return;
   for (size_t rank = 0; rank < may_share_core_with_.size(); ++rank) {
     const Endpoint* const peer = links_.endpoints[rank];
     const int there = peer == nullptr ? -1 : peer->peer_processor();

@@ -449,6 +449,7 @@ class Communicator {
   // may run on this one's cores.
   std::vector<uint8_t> shares_core_with_, may_share_core_with_;
   int processor_ = -1;  // then: on which this rank has said to run
+  uint32_t turns_since_look_ = 0;  // for where others do
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;
