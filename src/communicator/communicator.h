@@ -445,11 +445,12 @@ class Communicator {
   };
   Watched watched_;
   bool crowded_ = false;  // some core has several ranks; the same on all
-  // [rank], where they are crowded: runs on this one's processor, or may; and, where that changes, what is known of all from the start:
-  // may run on this one's cores.
-  std::vector<uint8_t> shares_core_with_, may_share_core_with_;
-  int processor_ = -1;  // then: on which this rank has said to run
-  uint32_t turns_since_look_ = 0;  // for where others do
+  std::vector<uint8_t> shares_core_with_;  // [rank], where they are crowded: is taken to run on this one's core
+  // Then, where some rank is not bound to a core (else empty): may run there, which is all that is known of it before it says where it
+  // waits. This rank has said processor_, and looks what others have said now and then.
+  std::vector<uint8_t> may_share_core_with_;
+  int processor_ = -1;
+  uint32_t turns_since_look_ = 0;
   int channels_ = 1;  // of collectives
   size_t message_bytes_max_ = 0;
   std::vector<Place> places_;

@@ -20,7 +20,7 @@ struct GroupJob {
   CallStream stream;  // none: they run on the calling thread
   std::vector<GroupCall> calls;
   std::vector<std::pair<Communicator*, uint64_t>> turns;
-  std::optional<CallSet> set;  // of `calls`, once they are together
+  std::optional<CallSet> set;  // of `calls`: of a group once it is entered, of a call by itself when it runs
 
   // On the calling thread, before it is run anywhere. Throws Error, and then it is not to be run.
   void enter() {
