@@ -16,10 +16,11 @@ Outcome CallingThread::run_calls() {
   return outcome;
 }
 
-CallingThread& CallingThread::current() noexcept {
-  // initial-exec: one addition finds it, where a shared library would have to ask the loader otherwise. It is small
-  // enough for the room that the loader keeps for libraries loaded later.
+constinit thread_local CallingThread* CallingThread::known_ = nullptr;
+
+CallingThread& CallingThread::first_of_thread() noexcept {
   [[gnu::tls_model("initial-exec")]] thread_local CallingThread state;
+  known_ = &state;
   return state;
 }
 

@@ -23,7 +23,16 @@ struct CallingThread {
   // Runs `calls`, and forgets them.
   Outcome run_calls();
 
-  static CallingThread& current() noexcept;
+  static CallingThread& current() noexcept {
+    CallingThread* const known = known_;
+    return known != nullptr ? *known : first_of_thread();
+  }
+
+ private:
+  static CallingThread& first_of_thread() noexcept;
+  // Constant at first, so that to read it takes no call. initial-exec: one addition finds it, where a shared library would have to
+  // ask the loader otherwise. It is small enough for the room that the loader keeps for libraries loaded later.
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local CallingThread* known_;
 };
 
 }  // namespace tutti

@@ -319,6 +319,7 @@ WaitingOn Engine::waiting_on(const Operation& operation) const noexcept {
 }
 
 Watch Engine::watch(const Operation& operation) const noexcept {
+  if (operation.n_small_steps_ > 0) return SmallCall::watch(operation);
   if (operation.work_.device != nullptr) return {};  // it may be the device that is awaited
   const Operation::Channel& channel = operation.channel_[size_t(operation.blocked_)];
   const Plan& plan = *operation.work_.plan;

@@ -123,6 +123,15 @@ class Engine::SmallCall {
     return move_to(operation, operation.n_small_steps_);
   }
 
+  // As Engine's.
+  [[gnu::always_inline]] static Watch watch(const Operation& operation) noexcept {
+    const Operation::Channel& channel = operation.channel_[0];
+    if (channel.step >= operation.n_small_steps_) return {};
+    const Step& step = operation.small_steps_[channel.step];
+    if (step.kind == Step::Kind::sends) return {};
+    return channel.endpoints[step.peers[channel.next_in]]->watch();
+  }
+
   // The first moves of a call: up to the first message that is awaited, if something is sent before it.
   static Status begin(Operation& operation) noexcept {
     if (operation.begins_with_one_message_) return send_first(operation, operation.small_steps_[0]);
@@ -154,7 +163,7 @@ class Engine::SmallCall {
   }
 
   // As move_to() does it, after rewind().
-  [[gnu::noinline]] static Status send_first(Operation& operation, const Step& step) noexcept {
+  [[gnu::always_inline]] static Status send_first(Operation& operation, const Step& step) noexcept {
     Operation::Channel& channel = operation.channel_[0];
     const Status sent = channel.endpoints[step.peers[0]]->send(source(operation, step), step.bytes, step.signature, channel.bytes_done);
     if (sent != Status::done) return sent;

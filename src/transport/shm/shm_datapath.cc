@@ -257,15 +257,31 @@ inline void ShmEndpoint::fetch_past_flag() noexcept {
   fetch_to_read(in_lines_[(received_ + 1 + lines_ahead_to_read) & mask_].payload + shm_flag_bytes_max);
 }
 
+// The message that is expected, which lies in its line, in bulk or in a place that changes hands. What else there may be is told
+// apart elsewhere, so that this takes no stack frame.
+inline bool ShmEndpoint::is_here_as_usual(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept {
+  return line.sequence.load(std::memory_order_acquire) == received_ + 1 &&  // pairs with the store in publish
+         line.signature == signature && line.bytes == bytes && !failed_;
+}
+
 Status ShmEndpoint::recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
   const ShmLine& line = in_line();
-  if (const Status status = arrived(line, bytes, signature); status != Status::done)
-    return is_part_ ? recv_parts(data, bytes, signature, bytes_done) : status;
-  if (line.bytes > shm_inline_bytes_max) return recv_bulk(line, data, bytes, bytes_done);
+  if (!is_here_as_usual(line, bytes, signature)) return recv_otherwise(data, bytes, signature, bytes_done);
+  take_credit(line.consumed);
+  if (bytes > shm_inline_bytes_max) return recv_bulk(line, data, bytes, bytes_done);
   if (bytes > shm_flag_bytes_max) fetch_past_flag();
   copy_small(data, line.payload, bytes);
   bytes_done = bytes;
   return release();
+}
+
+[[gnu::noinline]] Status ShmEndpoint::recv_otherwise(std::byte* data, size_t bytes, uint64_t signature,
+                                                     size_t& bytes_done) noexcept {
+  const ShmLine& line = in_line();
+  if (const Status status = arrived(line, bytes, signature); status != Status::done)
+    return is_part_ ? recv_parts(data, bytes, signature, bytes_done) : status;
+  if (line.bytes == bytes) return recv(data, bytes, signature, bytes_done);  // it came meanwhile
+  return recv_bulk(line, data, bytes, bytes_done);
 }
 
 Status ShmEndpoint::recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept {
@@ -293,12 +309,20 @@ Status ShmEndpoint::recv_past_caches(std::byte* data, size_t bytes, uint64_t sig
 
 Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
   const ShmLine& line = in_line();
-  if (const Status status = arrived(line, bytes, signature); status != Status::done)
-    return is_part_ ? view_parts(bytes, signature, data) : status;
-  if (line.bytes > shm_inline_bytes_max) return view_bulk(line, data);
+  if (!is_here_as_usual(line, bytes, signature)) return view_otherwise(bytes, signature, data);
+  take_credit(line.consumed);
+  if (bytes > shm_inline_bytes_max) return view_bulk(line, data);
   if (bytes > shm_flag_bytes_max) fetch_past_flag();
   data = line.payload;
   return Status::done;
+}
+
+[[gnu::noinline]] Status ShmEndpoint::view_otherwise(size_t bytes, uint64_t signature, const std::byte*& data) noexcept {
+  const ShmLine& line = in_line();
+  if (const Status status = arrived(line, bytes, signature); status != Status::done)
+    return is_part_ ? view_parts(bytes, signature, data) : status;
+  if (line.bytes == bytes) return view(bytes, signature, data);  // it came meanwhile
+  return view_bulk(line, data);
 }
 
 [[gnu::noinline]] Status ShmEndpoint::view_bulk(const ShmLine& line, const std::byte*& data) noexcept {

@@ -268,6 +268,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t look_after_store(std::atomic<uint32_t>& flag) noexcept;
   void wake_peer() noexcept;
   void ring_peer() noexcept;
+  bool is_here_as_usual(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
+  Status recv_otherwise(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
+  Status view_otherwise(size_t bytes, uint64_t signature, const std::byte*& data) noexcept;
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
