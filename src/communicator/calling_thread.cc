@@ -1,4 +1,4 @@
-// The one thread_local of the library.
+// The thread_locals of the library.
 #include "communicator/calling_thread.h"
 
 #include <utility>

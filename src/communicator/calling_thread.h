@@ -1,5 +1,5 @@
 // What is kept per calling thread: the open group and the last error's sentence, because the C interface's functions take no
-// handle for it, and whether others want the thread's core. The only thread_local of the library.
+// handle for it, and whether others want the thread's core. Nothing else of the library is kept per thread.
 #pragma once
 
 #include <string>

@@ -412,19 +412,13 @@ inline Status ShmEndpoint::count_as_received() noexcept {
   return Status::done;
 }
 
-// Is the next message here, and the one that is expected?
-inline Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
-  if (line.sequence.load(std::memory_order_acquire) != received_ + 1)  // pairs with the store in publish
-    return failed_ ? Status::failed : Status::again;
-  if (line.signature != signature || line.bytes != bytes || failed_) [[unlikely]]
-    return unusual(line, bytes, signature);
-  take_credit(line.consumed);
-  return Status::done;
-}
-
-// A message that lies with its sender, another than is expected, or none since this endpoint has failed.
-[[gnu::noinline]] Status ShmEndpoint::unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
+// Whether what recv_otherwise and view_otherwise are asked for is here: a message that lies with its sender or in his outbox, or one that
+// has come as usual meanwhile. again: nothing has come, or a line that tells of a part (is_part_). failed: another message has, or this
+// endpoint had failed.
+Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
   if (failed_) return Status::failed;
+  if (line.sequence.load(std::memory_order_acquire) != received_ + 1) return Status::again;  // pairs with the store in publish
+  if (is_here_as_usual(line, bytes, signature)) return Status::done;
   if (says_part(line, bytes, signature) || says_put(line, bytes, signature)) {
     is_part_ = true;
     return Status::again;

@@ -272,7 +272,6 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status recv_otherwise(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept;
   Status view_otherwise(size_t bytes, uint64_t signature, const std::byte*& data) noexcept;
   Status arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
-  Status unusual(const ShmLine& line, size_t bytes, uint64_t signature) noexcept;
   void too_large(size_t bytes) noexcept;
 
   ShmLine& out_line() noexcept { return out_lines_[sent_ & mask_]; }
