@@ -69,6 +69,7 @@ struct Work {
   uint64_t signature = 0;
   Puts puts = Puts::nowhere;          // of input that lies in private memory
   Offer offers = Offer::none;         // of output; not of v-forms, nor on a device
+  bool alternates = false;            // what the kernel copies goes from its end in every other run on the same memory
 
   // Of the whole buffer.
   size_t bytes() const noexcept {
@@ -145,6 +146,9 @@ class Operation {
     uint32_t n_looks;           // in this call; the last ones are
     std::array<Look, 8> looks_kept;
     bool at_a_stretch;          // copies are best so, where they do not go past the caches by the plan
+    OwnCopy own;                // of all tiles, that is made while the first message comes; none: each step makes its own
+    bool from_end;              // what the kernel copies goes so,
+    bool end_is_looked_at;      // as it surely does once that was
     bool flushes;               // what was sent must be flushed at the end
     uint8_t lane;               // on a device only: which of its lanes
     bool done;
@@ -273,6 +277,7 @@ class Engine {
   Status progress_channel(Operation& operation, Operation::Channel& channel) const noexcept;
   void begin_channel(Operation& operation, int channel) const noexcept;
   void begin_looks(Operation& operation) const noexcept;
+  void begin_reads(Operation& operation) const noexcept;
   void offer(Operation& operation) const noexcept;
   void fetch_next(Operation& operation) const noexcept;
   void share_out(Operation& operation) const noexcept;
@@ -286,6 +291,7 @@ class Engine {
   ColdOutputs* cold_outputs_;
   bool at_a_stretch_;
   bool flushes_;  // some endpoint stages what it sends
+  mutable uint64_t turned_ = 0;  // atomic; by outputs' addresses: whether the next call that reads blocks does so from their end
 };
 
 }  // namespace tutti

@@ -15,9 +15,10 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
   using Base = Engine::Turns<v_form, multiplied>;
 
  protected:
-  using Base::begins_by_sending, Base::bytes_of_later_tiles, Base::bytes_sent_on, Base::channel_, Base::copies_to_caches, Base::copy_store,
-      Base::could_stream, Base::divisor, Base::elements, Base::endpoints_, Base::ends_tile, Base::expect, Base::fold_all, Base::is_local,
-      Base::lends_from, Base::local, Base::may_begin_early, Base::may_lend_on, Base::may_stream, Base::operand_bytes, Base::past_caches,
+  using Base::begins_by_sending, Base::bytes_of_later_tiles, Base::bytes_sent_on, Base::channel_, Base::copies_own_in_turn,
+      Base::copies_to_caches, Base::copy_store, Base::could_stream, Base::divisor, Base::elements, Base::endpoints_, Base::ends_tile,
+      Base::expect, Base::fold_all, Base::goes_from_end, Base::is_local, Base::lends_from, Base::local, Base::may_begin_early,
+      Base::may_copy_in_turn, Base::may_lend_on, Base::may_stream, Base::operand_bytes, Base::past_caches,
       Base::plan_, Base::read_at, Base::receive_and_send_beside, Base::receive_and_send_next, Base::release_all, Base::say_what_follows,
       Base::send_and_receive_beside, Base::sender, Base::sends_beside, Base::signature, Base::step_elements, Base::store, Base::streams,
       Base::streams_copies, Base::vector_stride_bytes, Base::view_all, Base::work_, Base::write_at;
@@ -99,13 +100,15 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
       }
       if (work_.offers != Offer::none && fold.n_to == 0 && fold.a.count == 1) {
         // Of all tiles at once: before others are awaited, who write in the meantime.
-        if (channel_.tile == 0 && source != write_at(fold.dst))
-          copy_bytes(write_at(fold.dst), source, bytes + bytes_of_later_tiles(fold.dst), copy_store(write_at(fold.dst), bytes));
+        if (channel_.tile > 0 || source == write_at(fold.dst)) return Status::done;
+        OwnCopy own = own_copy(fold, bytes);
+        while (own.left() > 0) own.copy_next(own.from_end ? block_piece_bytes : own.bytes);
         return Status::done;
       }
+      if (!copies_own_in_turn() && may_copy_in_turn(fold)) channel_.own = own_copy(fold, bytes);
       // Others wait for the messages; nobody here for the copy.
       const Status sent = send_to_all(fold, source, bytes);
-      if (sent == Status::failed) return sent;
+      if (sent == Status::failed || copies_own_in_turn()) return sent;
       std::byte* const target = write_at(fold.dst);
       if (!channel_.stored && count > 0 && source != target) {
         const Store how = copy_store(target, bytes);
@@ -125,6 +128,13 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
       return send_vectors(fold, count);
     }
     return send_to_all(fold, source, count * work_.element_bytes);
+  }
+
+  // Of all tiles, of which this one's has so many bytes.
+  OwnCopy own_copy(const Fold& fold, size_t bytes) noexcept {
+    std::byte* const target = write_at(fold.dst);
+    const size_t all = bytes + bytes_of_later_tiles(fold.dst);
+    return {target, read_at(fold.a), all, 0, copy_store(target, bytes), goes_from_end(target, all)};
   }
 
   // Whether an input that is sent to one rank and copied goes to its slot and to its place here block by block, so that each
@@ -155,6 +165,22 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
   }
 
   Status receive(const Fold& fold, size_t bytes) noexcept {
+    if (channel_.own.left() > 0) [[unlikely]] return receive_in_turn(fold, bytes);
+    return receive_message(fold, bytes);
+  }
+
+  // The own copy goes on until a message comes; then both do, by turns, if that can be read as a block; else it is made at last.
+  [[gnu::noinline]] Status receive_in_turn(const Fold& fold, size_t bytes) noexcept {
+    OwnCopy& own = channel_.own;
+    Endpoint& from = sender(fold, 0);
+    while (own.left() > 0 && !from.watch().arrived()) own.copy_next(block_piece_bytes);
+    const Status received = receive_message(fold, bytes);
+    from.may_read_on(nullptr, 0);  // the copy is the operation's, which may be gone when another message comes
+    while (received != Status::failed && own.left() > 0) own.copy_next(block_piece_bytes);
+    return received;
+  }
+
+  Status receive_message(const Fold& fold, size_t bytes) noexcept {
     Endpoint& from = sender(fold, 0);
     const bool is_cold = could_stream() && fold.n_to == 0 && streams(write_at(fold.dst), bytes);
     const Store how = is_cold && !copies_to_caches() ? Store::streaming : Store::cached;
@@ -408,7 +434,8 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
     for (; channel_.next_out < to.size(); ++channel_.next_out, channel_.bytes_done = 0) {
       Endpoint& receiver = *endpoints_[to[channel_.next_out]];
       if (behind > 0) receiver.may_send_on(behind);
-      if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts);
+      const bool from_end = puts != Puts::nowhere && goes_from_end(data, all);
+      if (all > bytes || puts != Puts::nowhere) receiver.may_lend_on(data, all, puts, from_end);
       if (bytes >= awaited_bytes_min && work_.only_sends) receiver.may_be_awaited();
       const Status status = lends ? receiver.lend(*region, data, bytes, signature(fold), channel_.bytes_done)
                             : work_.receives_beside != nullptr ? send_and_receive_beside(receiver, fold, data, bytes)

@@ -11,6 +11,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,25 @@ struct ExpectedMessages {
   size_t stride;
   uint32_t every;
   uint32_t count;
+};
+
+// A block is read so much at a time where that is done from its end, or by turns with something else.
+inline constexpr size_t block_piece_bytes = size_t{256} << 10;
+
+// A copy that a rank makes for itself while a block of a peer's comes, piece by piece, from its beginning or from its end.
+struct OwnCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t bytes = 0, copied = 0;
+  Store how = Store::cached;
+  bool from_end = false;
+
+  size_t left() const noexcept { return bytes - copied; }
+  void copy_next(size_t piece_max) noexcept {
+    const size_t piece = std::min(piece_max, left()), at = from_end ? left() - piece : copied;
+    copy_bytes(to + at, from + at, piece, how);
+    copied += piece;
+  }
 };
 
 class Endpoint;
@@ -162,7 +182,9 @@ class Endpoint {
 
   // Before memory at `data` is lent: the bytes from there on, as many as `bytes`, are lent by it and by later messages of the same call,
   // one after the other, and keep their content as the first ones do. So the peer may take all of them at once.
-  virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] Puts puts) noexcept {}
+  // What is put is written from its end, if from_end says so.
+  virtual void may_lend_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] Puts puts,
+                           [[maybe_unused]] bool from_end = false) noexcept {}
 
   // Before a message is sent from the caller's memory: the bytes that follow it there, as many as `behind`, go to this peer next, in
   // messages of the same call and signature, each as large as this one but perhaps the last, and keep their content. So they may be
@@ -228,8 +250,10 @@ class Endpoint {
 
   // Before the next message is received to `data`: the bytes from there on, as many as `bytes`, are filled by it and by messages
   // of the same call that follow it from this peer, one after the other, and nobody looks at them before. So what has come of
-  // these may be brought with it, where that is shorter. Holds for that message.
-  virtual void may_read_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes) noexcept {}
+  // these may be brought with it, where that is shorter; from its end, if from_end says so, by turns with what `own` (null: nothing) has
+  // left, which may stay undone. Holds for that message.
+  virtual void may_read_on([[maybe_unused]] const std::byte* data, [[maybe_unused]] size_t bytes, [[maybe_unused]] bool from_end = false,
+                           [[maybe_unused]] OwnCopy* own = nullptr) noexcept {}
 
   // As may_read_on, and the peer may write there, the part that it is told, until the next message has been received, or revoke() was
   // called and is_entered() says no. Offer::reads: no memory is offered, but the peer may lend that message.

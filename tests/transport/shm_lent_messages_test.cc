@@ -84,6 +84,31 @@ TEST_F(ShmPeeks, ReadWhatTheOtherProcessHas) {
   }
 }
 
+// In pieces of one size and one that is shorter, in more than one system call takes of that size, or in one.
+TEST_F(ShmPeeks, ReadAndWriteFromTheEnd) {
+  constexpr size_t longest = 40 * block_piece_bytes + 12'345;
+  auto* const theirs = static_cast<std::byte*>(::mmap(nullptr, longest, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(theirs, MAP_FAILED);
+  fill(theirs, longest, 3);
+  Child child;
+  const std::vector<std::byte> sent(theirs, theirs + longest);
+  std::memset(theirs, 0, longest);  // not the child's
+  const ShmPeek peek(child.pid(), proof_at(child.proof));
+  for (const size_t n : {longest, 3 * block_piece_bytes, block_piece_bytes + 1, size_t{100}, size_t{0}}) {
+    std::vector<std::byte> received(longest);
+    ASSERT_EQ(peek.read(received.data(), theirs + (longest - n), n, true), 0);
+    EXPECT_TRUE(std::equal(received.begin(), received.begin() + long(n), sent.end() - long(n))) << n;
+    EXPECT_EQ(std::count(received.begin() + long(n), received.end(), std::byte{0}), long(longest - n)) << n;
+  }
+  std::vector<std::byte> written(longest), received(longest);
+  fill(written.data(), longest, 4);
+  ASSERT_EQ(peek.write(written.data(), theirs, longest - 7, true), 0);
+  ASSERT_EQ(peek.read(received.data(), theirs, longest), 0);
+  EXPECT_TRUE(std::equal(written.begin(), written.end() - 7, received.begin()));
+  EXPECT_TRUE(std::equal(sent.end() - 7, sent.end(), received.end() - 7));
+  ::munmap(theirs, longest);
+}
+
 TEST_F(ShmPeeks, WriteToTheOtherProcess) {
   Child child;
   const ShmPeek peek(child.pid(), proof_at(child.proof));
@@ -213,6 +238,40 @@ TEST_F(ShmPeeks, ReadOnWhereMessagesFollowEachOther) {
       EXPECT_TRUE(std::equal(sent, sent + message, received.begin() + long(the.to[k] * message))) << which << " " << k;
     }
   }
+}
+
+// From its beginning or its end, and by turns with a copy of the receiver's own, which is longer than that or shorter and may have begun.
+TEST_F(ShmPeeks, ReadABlockByTurnsWithAnOwnCopy) {
+  constexpr size_t message = 200 * 1024, n = 5, block = n * message;
+  const auto bootstraps = fake_bootstraps(2);
+  const auto ranks = on_each_rank(bootstraps, [&](int rank) { return make_shm(*bootstraps[size_t(rank)], {}); });
+  Endpoint &lender = *ranks[0]->endpoint(1, 0), &reader = *ranks[1]->endpoint(0, 0);
+  const LentRegion all{LentRegion::private_number, nullptr, ~size_t{0}};
+  std::vector<std::byte> memory(block), mine(2 * block);
+  fill(memory.data(), memory.size(), 5);
+  fill(mine.data(), mine.size(), 6);
+  for (const bool from_end : {false, true})
+    for (const size_t own_bytes : {size_t{0}, size_t{1}, block / 2, block, 2 * block})
+      for (const size_t begun : {size_t{0}, own_bytes / 2}) {
+        std::vector<std::byte> received(block), copied(2 * block);
+        OwnCopy own{copied.data(), mine.data(), own_bytes, 0, Store::cached, from_end};
+        own.copy_next(begun);
+        for (size_t k = 0; k < n; ++k) {
+          size_t done = 0;
+          lender.may_lend_on(memory.data() + k * message, block - k * message, Puts::nowhere);
+          ASSERT_EQ(lender.lend(all, memory.data() + k * message, message, 1, done), Status::done);
+          reader.may_read_on(received.data() + k * message, block - k * message, from_end, &own);
+          done = 0;
+          ASSERT_EQ(reader.recv(received.data() + k * message, message, 1, done), Status::done);
+          EXPECT_TRUE(received == memory) << "all of it by its first message";
+        }
+        EXPECT_EQ(own.copied, std::min(own_bytes, begun + block)) << own_bytes << " " << begun;
+        const size_t at = from_end ? own.left() : 0;
+        EXPECT_TRUE(std::equal(copied.begin() + long(at), copied.begin() + long(at + own.copied), mine.begin() + long(at)));
+        own.copy_next(own.left());
+        EXPECT_TRUE(std::equal(copied.begin(), copied.begin() + long(own_bytes), mine.begin()));
+        EXPECT_EQ(std::count(copied.begin() + long(own_bytes), copied.end(), std::byte{0}), long(copied.size() - own_bytes));
+      }
 }
 
 // What was read with a message before it is forgotten where that comes in another way, and so are its later contents not missed.

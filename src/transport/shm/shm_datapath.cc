@@ -295,9 +295,9 @@ Status ShmEndpoint::recv_past_caches(std::byte* data, size_t bytes, uint64_t sig
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {
   withdraw_offer();
-  const std::span<const std::byte> free = std::exchange(free_to_read_, {});
+  const FreeToRead free = std::exchange(free_to_read_, {});
   if (see_where_it_lies(line)) {
-    if (peek(line, data, free.data() == data ? free.size() : bytes) != Status::done) return Status::failed;
+    if (peek(line, data, free.data == data ? free : FreeToRead{data, bytes}) != Status::done) return Status::failed;
   } else {
     reads_.read(data + bytes_done, in_bulk(line) + bytes_done, bytes - bytes_done);  // some, where it came in parts
   }
@@ -332,7 +332,7 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
   if (borrowed_ != nullptr) return Status::done;
   borrowed_ = take_read_before(line);
   if (borrowed_ == nullptr) {
-    if (peek(line, stage_, 0) != Status::done) return Status::failed;
+    if (peek(line, stage_, {}) != Status::done) return Status::failed;
     borrowed_ = stage_;
   }
   data = borrowed_;

@@ -154,9 +154,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status send(const std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status lend(const LentRegion& region, const std::byte* data, size_t bytes, uint64_t signature,
               size_t& bytes_done) noexcept override;
-  void may_lend_on(const std::byte* data, size_t bytes, Puts puts) noexcept override {
+  void may_lend_on(const std::byte* data, size_t bytes, Puts puts, bool from_end) noexcept override {
     free_to_lend_ = {data, bytes};
     puts_ = puts;
+    puts_from_end_ = from_end;
   }
   void may_be_awaited() noexcept override { may_be_awaited_ = true; }
   void may_receive_meanwhile(const Meanwhile* other) noexcept override { meanwhile_ = other; }
@@ -175,7 +176,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   Status recv(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   Status recv_past_caches(std::byte* data, size_t bytes, uint64_t signature, size_t& bytes_done) noexcept override;
   void recv_begin(const Meanwhile& message, size_t until) noexcept override;
-  void may_read_on(const std::byte* data, size_t bytes) noexcept override { free_to_read_ = {data, bytes}; }
+  void may_read_on(const std::byte* data, size_t bytes, bool from_end, OwnCopy* own) noexcept override {
+    free_to_read_ = {data, bytes, from_end, own};
+  }
   void offer(std::byte* data, size_t bytes, uint64_t signature, Offer part) noexcept override;
   Status view(size_t bytes, uint64_t signature, const std::byte*& data) noexcept override;
   Status release() noexcept override;
@@ -258,7 +261,15 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool borrow(const ShmLine& line, size_t bytes) noexcept;
   bool lies_with_peer(const ShmLine& line) const noexcept;
   bool see_where_it_lies(const ShmLine& line) noexcept;
-  Status peek(const ShmLine& line, std::byte* data, size_t free_bytes) noexcept;
+  // As may_read_on() was told.
+  struct FreeToRead {
+    const std::byte* data = nullptr;
+    size_t bytes = 0;
+    bool from_end = false;
+    OwnCopy* own = nullptr;
+  };
+  Status peek(const ShmLine& line, std::byte* data, const FreeToRead& free) noexcept;
+  int peek_in_turn(const LentPlace& place, std::byte* data, size_t bytes, const FreeToRead& free) noexcept;
   const std::byte* take_read_before(const ShmLine& line) noexcept;
   size_t bytes_to_read_on(const ShmLine& line, size_t free_bytes) const noexcept;
   bool lies_in_outbox(const ShmLine& line, size_t bytes) const noexcept;
@@ -327,8 +338,10 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   const ShmPeek* peek_;
   bool is_peeked_ = false;
   PeerLends peer_lent_ = PeerLends::unknown;
-  std::span<const std::byte> free_to_lend_, free_to_read_;  // of the next message, as may_lend_on() and may_read_on() were told
+  std::span<const std::byte> free_to_lend_;  // of the next message, as may_lend_on() was told
+  FreeToRead free_to_read_;                  // likewise
   Puts puts_ = Puts::nowhere;
+  bool puts_from_end_ = false;
   bool may_put_ = true;       // until that fails
   uint32_t unput_ = 0;        // the message that it has failed with: it is sent
   uint32_t taken_offer_ = 0;  // the last one's number

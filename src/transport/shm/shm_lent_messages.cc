@@ -95,7 +95,7 @@ bool ShmEndpoint::is_offered(size_t bytes, uint64_t signature, int looks_max) no
   ShmLine& line = out_line();
   std::memcpy(line.payload, &put, sizeof put);
   publish(line, shm_put, signature);
-  const int error_number = peek_->write(data + put.read, to + put.read, all - put.read);
+  const int error_number = peek_->write(data + put.read, to + put.read, all - put.read, puts_from_end_);
   leave();
   if (error_number == ESRCH) return fail_to_peek(error_number, all);
   may_put_ = error_number == 0;
@@ -180,8 +180,8 @@ Status ShmEndpoint::take_put(const ShmLine& line) noexcept {
   const ShmPut put = put_of(line);
   const bool is_offered = offered_.number == received_ + 1 && offered_.data != nullptr;
   if (!is_offered || put.bytes > offered_.bytes || put.read > put.bytes) return fail_to_peek(EFAULT, put.bytes);
-  if (const int error_number = put.read > 0 ? peek_->read(offered_.data, put.address, put.read) : 0; error_number != 0)
-    return fail_to_peek(error_number, put.read);
+  const int error_number = put.read > 0 ? peek_->read(offered_.data, put.address, put.read, free_to_read_.from_end) : 0;
+  if (error_number != 0) return fail_to_peek(error_number, put.read);
   ++received_;
   read_before_ = {offered_.data, put.address, put.bytes, received_ + 1};
   return Status::done;
@@ -256,14 +256,27 @@ size_t ShmEndpoint::bytes_to_read_on(const ShmLine& line, size_t free_bytes) con
   return all - bytes;
 }
 
+// 0, or what the system says.
+[[gnu::noinline]] int ShmEndpoint::peek_in_turn(const LentPlace& place, std::byte* data, size_t bytes, const FreeToRead& free) noexcept {
+  int error_number = 0;
+  for (size_t left = bytes; left > 0 && error_number == 0;) {
+    const size_t piece = std::min(left, block_piece_bytes), at = free.from_end ? left - piece : bytes - left;
+    free.own->copy_next(piece);
+    error_number = peek_->read(data + at, place.address + at, piece);
+    left -= piece;
+  }
+  return error_number;
+}
+
 // To where there is room for so much, if for no more than the message.
-Status ShmEndpoint::peek(const ShmLine& line, std::byte* data, size_t free_bytes) noexcept {
+Status ShmEndpoint::peek(const ShmLine& line, std::byte* data, const FreeToRead& free) noexcept {
   LentPlace place;
   std::memcpy(&place, line.payload, sizeof place);
   const size_t bytes = line.bytes & ~shm_lent_bit;
   if (take_read_before(line) == data) return Status::done;
-  const size_t more = bytes_to_read_on(line, free_bytes);
-  const int error_number = peek_->read(data, place.address, bytes + more);
+  const size_t more = bytes_to_read_on(line, free.bytes), all = bytes + more;
+  const bool in_turn = more > 0 && free.own != nullptr;
+  const int error_number = in_turn ? peek_in_turn(place, data, all, free) : peek_->read(data, place.address, all, free.from_end);
   if (error_number == 0) {
     read_before_ = {data + bytes, place.address + bytes, more, received_ + 2};
     return Status::done;

@@ -25,9 +25,10 @@ class ShmPeek {
   ShmPeek(pid_t pid, const ShmProof& proof) noexcept : pid_(pid), proof_(proof) {}
 
   // 0; or what the system says, EFAULT also where the memory is not the peer's, or not all of it is mapped there.
-  int read(std::byte* to, const std::byte* from, size_t bytes) const noexcept;
+  // from_end: its last piece first, of block_piece_bytes or more, and so on to the first one.
+  int read(std::byte* to, const std::byte* from, size_t bytes, bool from_end = false) const noexcept;
   // The same the other way. (Who the peer is can be seen only before.)
-  int write(const std::byte* from, std::byte* to, size_t bytes) const noexcept;
+  int write(const std::byte* from, std::byte* to, size_t bytes, bool from_end = false) const noexcept;
   // Whether that may be done at all.
   bool works() const noexcept { return read(nullptr, nullptr, 0) == 0; }
 
