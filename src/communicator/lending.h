@@ -108,6 +108,9 @@ class Lending {
   // How it is tried.
   struct Trial {
     uint32_t first_calls;  // before the first one
+    // The same where the way at first is a good guess: a loop of few calls is over before the first trial, and of others that is less
+    // than a tenth. (Its calls take up to twice as long as the better way does.)
+    uint32_t guessed_calls;
     // Of a block, and of these the first ones, which are not timed: they find the caches as the other way has left them. (Measured,
     // 16 MiB: up to three, which take up to 1.7 times as long.)
     uint32_t block_calls, settling_calls;
@@ -115,15 +118,15 @@ class Lending {
     bool counts_all;     // what is between calls, too; else the shortest call counts
     constexpr uint32_t calls() const noexcept { return 2 * block_calls; }
   };
-  static constexpr Trial lone{4, 6, 3, 0.97, false};  // the first calls touch buffers and places for the first time
+  static constexpr Trial lone{4, 192, 6, 3, 0.97, false};  // the first calls touch buffers and places for the first time
   // Who sends to a gather's root may be some calls ahead of it, and so come upon the other way later; if the calls are small.
-  static constexpr Trial lone_gather{4, 20, 14, 0.97, false};
+  static constexpr Trial lone_gather{4, 192, 20, 14, 0.97, false};
   static constexpr size_t ahead_bytes_max = size_t{4} << 20;
   // Before a copied call is timed so many bytes have been copied, and by then all of what messages lie in is used, over and over: the
   // first time that it is touched, and out of the caches, a call of 64 KiB takes four to eight times as long.
   static constexpr size_t settling_bytes = size_t{1} << 20;
   // A loop of few calls is over before a trial, which is long.
-  static constexpr Trial crowded{48, 16, 4, 0.9, true};
+  static constexpr Trial crowded{48, 96, 16, 4, 0.9, true};
 
   // is_rank_0: and so it leads. lends_first: what is not known to be slower is lent.
   explicit Lending(bool is_rank_0, const Trial& trial = lone, bool lends_first = false) noexcept
@@ -131,7 +134,7 @@ class Lending {
     for (auto& sizes : entries_)
       for (size_t size_class = 0; size_class < size_classes; ++size_class) {
         sizes[size_class].lends = lends_first;
-        sizes[size_class].pause = lends_first && !trial.counts_all ? guessed_calls : settled(trial, size_class).first_calls;
+        sizes[size_class].pause = lends_first ? trial.guessed_calls : settled(trial, size_class).first_calls;
       }
   }
 
@@ -166,9 +169,6 @@ class Lending {
 
   // From one trial to the next, which is twice as far as the one before.
   static constexpr uint32_t pause_min = 128, pause_max = 4096;
-  // Where the way at first is a good guess, and each rank has a core, a loop of few calls is over before the first trial, and of
-  // others that is less than a tenth. (Its calls take up to twice as long as the better way does.)
-  static constexpr uint32_t guessed_calls = 192;
   // A size that has not been tried goes as its nearest neighbour does, and is tried later.
   static constexpr uint32_t first_calls_as_neighbour = 64;
 
