@@ -205,7 +205,10 @@ class Communicator {
   Lending::Duty kernel_duty(const Call& call, const Layout* layout, bool is_root, bool in_place) const noexcept {
     if (!lends_private_ || !Lending::serves(call.kind)) return Lending::Duty::none;
     const size_t block_bytes = sent_block_elements(call, layout) * element_bytes(call);
-    if (buffer_bytes(call, layout) < lent_bytes_min_of(call)) return Lending::Duty::none;
+    // (A message there and back, copied and put, Xeon, far: 64 KiB 12.6 and 15.7 us, 96 KiB 18.7 and 20.1, 128 and 256 KiB alike.)
+    constexpr size_t put_alone_bytes_min = size_t{128} << 10;
+    const size_t bytes_min = call.kind == Collective::send_recv ? put_alone_bytes_min : lent_bytes_min_of(call);
+    if (buffer_bytes(call, layout) < bytes_min) return Lending::Duty::none;
     if (crowded_ && block_bytes < lent_call_bytes_min) return Lending::Duty::none;
     return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
   }
