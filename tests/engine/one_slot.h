@@ -1,6 +1,7 @@
 // A peer for tests of the engine that has one place for a message, and a cache in which nothing lies.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -58,6 +59,13 @@ class OneSlot final : public Endpoint {
   void may_be_awaited() noexcept override { ++awaited; }
   void may_receive_meanwhile(const Meanwhile* other) noexcept override { meanwhile = other; }
   void may_send_on(size_t bytes) noexcept override { behind.push_back(bytes); }
+  void may_read_on(const std::byte* data, size_t bytes, bool from_end, OwnCopy* own) noexcept override {
+    block = {data, bytes, from_end, own};
+    if (own != nullptr) own->copy_next(own->left() / 2);
+    if (data != nullptr) blocks.push_back(block);
+  }
+  bool copies_to_view() const noexcept override { return lends; }
+  Watch watch() const noexcept override { return lends ? Watch{&flag, 1} : Watch{}; }
   Outbox* outbox() noexcept override { return shared; }
   Status view(size_t, uint64_t, const std::byte*& data) noexcept override {
     data = reinterpret_cast<const std::byte*>(message.data());
@@ -77,9 +85,19 @@ class OneSlot final : public Endpoint {
   int room_for = 0;  // so many messages all the same
   int sent = 0, received = 0, past_caches = 0, begun_meanwhile = 0, committed = 0, released = 0, awaited = 0;
   std::vector<size_t> behind;  // as may_send_on() was told
+  bool lends = false;          // the message lies with the peer
+  struct Block {               // as may_read_on() was told
+    const std::byte* data;
+    size_t bytes;
+    bool from_end;
+    const OwnCopy* own;
+  };
+  Block block{};
+  std::vector<Block> blocks;  // all of them
   const Meanwhile* meanwhile = nullptr;
 
  private:
+  const std::atomic<uint32_t> flag = 1;
   bool answers = false;  // the reserved place is the message's
   void keep(size_t bytes) { messages.emplace_back(slot.begin(), slot.begin() + ptrdiff_t(bytes / 4)); }
   Fault fault_;

@@ -82,6 +82,66 @@ TEST(EngineTiles, EndTogetherWithTheNextOnesBeginning) {
   }
 }
 
+// Of a peer whose block lies with it: what the last run has touched last is where the next one begins, unless no cache has it any
+// more, and this machine may be busy.
+TEST(EngineTiles, GoToAndFroWhereTheKernelCopies) {
+  for (const bool alternates : {true, false}) {
+    Tiles rank(8, false);
+    rank.peer.lends = true;
+    rank.plan.streamed_bytes_min = ~uint64_t{0};
+    rank.plan.steps[1].early = 1;
+    rank.work.alternates = alternates;
+    int from_end = 0;
+    for (int run = 0; run < 20; ++run) {
+      rank.peer.messages.clear();
+      rank.peer.blocks.clear();
+      rank.peer.released = 0;
+      if (run % 5 == 0) rank.engine.start(rank.operation, rank.work, 0, 1);
+      else rank.engine.rewind(rank.operation);
+      ASSERT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_all(false);
+      ASSERT_EQ(rank.peer.blocks.size(), 7u) << "the last one is a block of one message";
+      for (size_t k = 0; k < rank.peer.blocks.size(); ++k) {
+        const OneSlot::Block& block = rank.peer.blocks[k];
+        EXPECT_EQ(block.data, reinterpret_cast<const std::byte*>(rank.output.data() + rank.count + k * Tiles::in_tile));
+        EXPECT_EQ(block.bytes, (8 - k) * Tiles::in_tile * 4);
+        EXPECT_EQ(block.own, nullptr);
+        EXPECT_EQ(block.from_end, rank.peer.blocks[0].from_end) << "all of a run alike";
+      }
+      EXPECT_FALSE(run % 2 == 0 && rank.peer.blocks[0].from_end) << run;
+      from_end += rank.peer.blocks[0].from_end;
+    }
+    EXPECT_EQ(from_end > 0, alternates);
+  }
+}
+
+// The rank's own block, of 512 KiB or more, goes by turns with the peer's, and what is left of it is copied at last.
+TEST(EngineTiles, CopyTheOwnBlockWithThePeers) {
+  const LentRegion everywhere{LentRegion::private_number, nullptr, ~size_t{0}};
+  for (const size_t tiles : {8, 17}) {
+    Tiles rank(tiles, true);
+    rank.peer.lends = true;
+    rank.plan.streamed_bytes_min = ~uint64_t{0};
+    rank.plan.steps[0].keeps = true;
+    rank.plan.steps[1].early = 1;
+    rank.work.input_region = &everywhere;
+    rank.work.alternates = true;
+    for (int run = 0; run < 6; ++run) {
+      std::fill(rank.output.begin(), rank.output.end(), -1.0f);
+      rank.peer.messages.clear();
+      rank.peer.blocks.clear();
+      rank.peer.released = 0;
+      rank.engine.start(rank.operation, rank.work, 0, 1);
+      ASSERT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_all(true);
+      ASSERT_EQ(rank.peer.blocks.size(), tiles - 1);
+      EXPECT_EQ(rank.peer.blocks[0].own != nullptr, tiles == 17);
+      for (size_t k = 1; k < rank.peer.blocks.size(); ++k) EXPECT_EQ(rank.peer.blocks[k].own, nullptr);
+      EXPECT_EQ(rank.peer.block.own, nullptr) << "nobody keeps it";
+    }
+  }
+}
+
 // Each block of the message is copied before the answer takes its place.
 TEST(EngineTiles, MayBeginWhereTheMessageThatEndedTheLastOneLies) {
   Tiles rank(2, false);
