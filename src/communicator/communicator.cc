@@ -458,7 +458,7 @@ void Communicator::begin_planned(Operation& operation, const Request& asked, boo
     if (request.lends && work.input_region == nullptr) work.input_region = &private_memory_;
     if (work.multiplied != nullptr && work.multiplied->tiles != nullptr) [[unlikely]]
       work.input_region = nullptr;  // the next tile is made in the same memory
-    // What goes to and fro lies where the last message has left it; and caches that ranks share hold little of a call.
+    // Not a message that stands alone: there and back it is sent from where the last one left it. And caches that ranks share hold little.
     work.alternates = !crowded_ && (call.kind != Collective::send_recv || request.beside_others);
   }
   lend_at_leisure(work, asked);

@@ -63,8 +63,9 @@ class Engine::Ahead : public Engine::Places<v_form, multiplied> {
     return channel_.from_end;
   }
 
-  // Whether the run's copy of the rank's own block is made so: of all tiles, by turns with the block that the next step receives.
+  // Whether the run's copy of the rank's own block is made of all tiles at once, by turns with the block that the next step receives;
   bool copies_own_in_turn() const noexcept { return channel_.own.to != nullptr; }
+  // and whether it may be, by the step that copies it.
   bool may_copy_in_turn(const Fold& fold) const noexcept {
     if (multiplied || !work_.alternates || channel_.tiles == 1 || work_.offers != Offer::none) return false;
     if (work_.input_region == nullptr || !work_.input_region->is_private()) return false;

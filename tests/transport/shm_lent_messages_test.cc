@@ -84,7 +84,7 @@ TEST_F(ShmPeeks, ReadWhatTheOtherProcessHas) {
   }
 }
 
-// In pieces of one size and one that is shorter, in more than one system call takes of that size, or in one.
+// In larger pieces where a system call would take too many, in pieces of which the last is short, and in one.
 TEST_F(ShmPeeks, ReadAndWriteFromTheEnd) {
   constexpr size_t longest = 40 * block_piece_bytes + 12'345;
   auto* const theirs = static_cast<std::byte*>(::mmap(nullptr, longest, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
