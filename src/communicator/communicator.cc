@@ -73,7 +73,9 @@ Code Communicator::run(const Request& request) noexcept {
   if (repeat != nullptr && by_shared_memory_ == nullptr) remember(*repeat, request);
   if (request.timeout_ns > 0 || request.on_device || by_peers_ != nullptr || by_shared_memory_ != nullptr)
     return wait_for(operation, timeout_ns(request));
-  const Code code = finish(operation, recorder_->tracing() ? Status::again : engine_->progress(operation));
+  const Status at_once = recorder_->tracing() ? Status::again : engine_->progress(operation);
+  if (at_once == Status::done) give_way(request.call.kind, operation.work().bytes());
+  const Code code = finish(operation, at_once);
   if (watched_.operation != nullptr && code == Code::success) [[unlikely]] end_watching(operation);
   return code;
 }
@@ -119,7 +121,9 @@ Code Communicator::run_large_again(Repeat& repeat, const std::byte* input, std::
   const bool is_lone_send = repeat.call.kind == Collective::send_recv && input != nullptr;  // too small to be lent
   if (!is_lone_send) find_regions(work);
   copy_by_kernel(repeat.operation, work, repeat.call, is_lone_send);
-  const Code code = finish(repeat.operation, engine_->restart_elsewhere(repeat.operation));
+  const Status at_once = engine_->restart_elsewhere(repeat.operation);
+  if (at_once == Status::done) give_way(repeat.call.kind, work.bytes());
+  const Code code = finish(repeat.operation, at_once);
   if (watched_.operation != nullptr && code == Code::success) end_watching(repeat.operation);
   return code;
 }
@@ -213,6 +217,15 @@ Status Communicator::take_turns(Operation& operation, Status status) noexcept {
     status = engine_->progress(operation);
   }
   return status;
+}
+
+// After a call that ended at once: of two ranks on a core this is the one that had it second, and found all that it needs there. With the
+// core it would go on into the next call, have its turn first there, and so on: each rank would make its calls by twos, a short one after
+// a long one. Which is as well for small calls, since it saves hand-overs (docs/tuning.md, calls by twos).
+void Communicator::give_way(Collective kind, size_t bytes) const noexcept {
+  constexpr size_t bytes_min = size_t{256} << 10, bytes_max = size_t{2} << 20;
+  if (!two_share_cores_ || bytes < bytes_min || bytes > bytes_max) return;
+  if (const Meaning& means = meaning(kind); means.blocks && !means.rooted) ::sched_yield();
 }
 
 // Ranks that are not bound run where the system puts them, and seldom move. Who gives a core away for the sake of a rank on another one

@@ -410,6 +410,8 @@ class Communicator {
   Code finish(Operation& operation, Status status) noexcept;
   Status linger(Operation& operation, Status status) noexcept;
   Status take_turns(Operation& operation, Status status) noexcept;
+  // Gives the core once to the other rank on it, so that both end the call by turns.
+  void give_way(Collective kind, size_t bytes) const noexcept;
   void find_neighbours() noexcept;
   Code wait_for(Operation& operation, TimeNs timeout_ns) noexcept;
   void settle(const Operation& operation) noexcept;
@@ -448,6 +450,7 @@ class Communicator {
   };
   Watched watched_;
   bool crowded_ = false;  // some core has several ranks; the same on all
+  bool two_share_cores_ = false;  // then: none has more than two
   std::vector<uint8_t> shares_core_with_;  // [rank], where they are crowded: is taken to run on this one's core
   // Then, where some rank is not bound to a core (else empty): may run there, which is all that is known of it before it says where it
   // waits. This rank has said processor_, and looks what others have said now and then.

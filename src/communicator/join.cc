@@ -316,7 +316,9 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.log = &log_;
   planner.schedules = *options_.schedules;
   cold_outputs_ = std::make_unique<ColdOutputs>();
-  crowded_ = contention_of(by_machine) > 1;
+  const double ranks_per_core = contention_of(by_machine);
+  crowded_ = ranks_per_core > 1;
+  two_share_cores_ = crowded_ && ranks_per_core <= 2;
   make_engine(std::move(planner), true, [&](int peer) {
     return copies_by_turns && !crowded_ && std::string_view(transport_to(peer)) == "shm";
   });
