@@ -19,7 +19,8 @@ namespace tutti {
 // and even on whether the program writes its inputs anew between calls. So rank 0 times calls: for each kind and size a block of
 // calls as ever and a block of the other way, of each the shortest one, which is a call that no late rank has held up. Once in a
 // while all that again. Where ranks share cores, how long a call takes one of them says nothing, since others
-// run between: there blocks are longer, and it counts how long one takes with all that is between its calls.
+// run between: there blocks are longer, and what counts is how long a few calls take with all that is between them, of each way the
+// shortest few.
 //
 // Where some lend and others copy, everybody waits longest. So all ranks count calls and try at the same ones; and do what
 // rank 0 did last: they see by its messages whether it lends, or by those of another rank before them who does as rank 0 does.
@@ -115,18 +116,21 @@ class Lending {
     // 16 MiB: up to three, which take up to 1.7 times as long.)
     uint32_t block_calls, settling_calls;
     double gain_factor;  // what was right stays where the other way is better by no more than turns differ
-    bool counts_all;     // what is between calls, too; else the shortest call counts
+    uint32_t run_calls;  // counted as one, with what is between them, where a call alone says nothing; else 1
+    constexpr bool counts_runs() const noexcept { return run_calls > 1; }
     constexpr uint32_t calls() const noexcept { return 2 * block_calls; }
   };
-  static constexpr Trial lone{4, 192, 6, 3, 0.97, false};  // the first calls touch buffers and places for the first time
+  static constexpr Trial lone{4, 192, 6, 3, 0.97, 1};  // the first calls touch buffers and places for the first time
   // Who sends to a gather's root may be some calls ahead of it, and so come upon the other way later; if the calls are small.
-  static constexpr Trial lone_gather{4, 192, 20, 14, 0.97, false};
+  static constexpr Trial lone_gather{4, 192, 20, 14, 0.97, 1};
   static constexpr size_t ahead_bytes_max = size_t{4} << 20;
   // Before a copied call is timed so many bytes have been copied, and by then all of what messages lie in is used, over and over: the
   // first time that it is touched, and out of the caches, a call of 64 KiB takes four to eight times as long.
   static constexpr size_t settling_bytes = size_t{1} << 20;
-  // A loop of few calls is over before a trial, which is long.
-  static constexpr Trial crowded{48, 96, 16, 4, 0.9, true};
+  // A loop of few calls is over before a trial, which is long. A block's timed calls are one whose end is a beginning, and a run. Where all
+  // ranks wait for all, it is two runs, of which another program that takes a core away for a moment holds up but one (all_to_all among
+  // 4 ranks: of 134 trials 27 chose another way, of 130 by two runs 5). Who sends may run ahead for as long as a shorter run.
+  static constexpr Trial crowded{48, 96, 18, 5, 0.9, 12}, crowded_all{48, 96, 18, 5, 0.9, 6};
 
   // is_rank_0: and so it leads. lends_first: what is not known to be slower is lent.
   explicit Lending(bool is_rank_0, const Trial& trial = lone, bool lends_first = false) noexcept
@@ -159,10 +163,18 @@ class Lending {
   // Of who leads: when it began and ended.
   void took(const Way& way, TimeNs since, TimeNs until) noexcept {
     Seen& seen = entry_of(way).seen[way.lends];
-    seen.least = std::min(seen.least, double(until - since) / double(way.bytes));
-    if (seen.first == 0) seen.first = until;
-    else seen.bytes += double(way.bytes);
-    seen.last = until;
+    const uint32_t run_calls = trial_of(way, class_of(way.bytes)).run_calls;
+    if (run_calls == 1) {
+      seen.least = std::min(seen.least, double(until - since) / double(way.bytes));
+      return;
+    }
+    seen.bytes += double(way.bytes);
+    if (seen.calls % run_calls == 0) {
+      if (seen.calls > 0) seen.least = std::min(seen.least, double(until - seen.since) / seen.bytes);
+      seen.since = until;
+      seen.bytes = 0;
+    }
+    ++seen.calls;
   }
   // Of others: whether who leads lent in that call, as far as was seen.
   void follow(const Way& way, bool lends) noexcept { entry_of(way).lends = lends; }
@@ -176,20 +188,16 @@ class Lending {
   static constexpr Duty answer(const Place& at) noexcept { return at.crowded ? Duty::none : Duty::offers; }
   static constexpr double never_ns = std::numeric_limits<double>::infinity();
   struct Seen {
-    double least = never_ns;      // in ns a byte
-    TimeNs first = 0, last = 0;   // ends of the first and of the last call
-    double bytes = 0;             // of all but the first
+    double least = never_ns;  // of a call or a run, in ns a byte
+    TimeNs since = 0;         // the present run
+    double bytes = 0;         // in it
+    uint32_t calls = 0;
   };
   struct Entry {
     uint32_t calls = 0, pause = 0;  // since the last trial, and until the next one
     bool lends = false, tried = false;
     std::array<Seen, 2> seen{};  // copied, lent
   };
-  static double told_by(const Seen& seen, const Trial& trial) noexcept {
-    if (!trial.counts_all) return seen.least;
-    return seen.bytes > 0 ? double(seen.last - seen.first) / seen.bytes : never_ns;
-  }
-
   Way next(Way way) noexcept {
     Entry& entry = entry_of(way);
     const Trial trial = trial_of(way, class_of(way.bytes));
@@ -213,14 +221,19 @@ class Lending {
     way.watched = way.leads && call % trial.block_calls >= trial.settling_calls;
     return way;
   }
-  // A gather's root leads where it offers its memory.
   Trial trial_of(const Way& way, size_t size_class) const noexcept {
+    const Collective collective = served_as(kinds[way.kind].collective);
+    if (trial_.counts_runs()) {
+      const bool all_wait = collective == Collective::all_gather || collective == Collective::all_to_all;
+      return all_wait ? crowded_all : trial_;
+    }
+    // A gather's root leads where it offers its memory.
     const bool may_be_ahead = kinds[way.kind].collective == Collective::gather && size_class <= class_of(ahead_bytes_max);
-    return settled(may_be_ahead && !trial_.counts_all ? lone_gather : trial_, size_class);
+    return settled(may_be_ahead ? lone_gather : trial_, size_class);
   }
   // With the calls of that size that it takes to settle.
   static constexpr Trial settled(Trial trial, size_t size_class) noexcept {
-    if (trial.counts_all) return trial;
+    if (trial.counts_runs()) return trial;
     const uint32_t calls = uint32_t(settling_bytes >> (size_class + least_class_bits - 1)), timed = trial.block_calls - trial.settling_calls;
     trial.first_calls = std::max(trial.first_calls, calls);
     trial.settling_calls = std::max(trial.settling_calls, calls);
@@ -230,7 +243,7 @@ class Lending {
   static bool is_at_end(const Entry& entry, const Trial& trial) noexcept { return entry.calls == entry.pause + trial.calls(); }
   // Of who does not lead nothing was seen.
   static void end_trial(Entry& entry, const Trial& trial) noexcept {
-    const double other = told_by(entry.seen[!entry.lends], trial), same = told_by(entry.seen[entry.lends], trial);
+    const double other = entry.seen[!entry.lends].least, same = entry.seen[entry.lends].least;
     if (same != never_ns && other < same * trial.gain_factor) entry.lends = !entry.lends;
     entry.tried = true;
     entry.calls = 0;

@@ -152,6 +152,20 @@ TEST(Lending, BeginsAsItIsTold) {
   EXPECT_EQ(calls(pause_min, 800, 1000), 0);
 }
 
+TEST(Lending, IsJudgedByRunsThatNobodyHasHeldUpWhereRanksShareCores) {
+  const int trial = int(Lending::crowded.calls()), first = int(Lending::crowded.guessed_calls);
+  for (int held_up = 0; held_up < trial; ++held_up) {
+    Lending lending(true, Lending::crowded, true);
+    TimeNs now = 1;
+    for (int i = 0; i < first + trial; ++i) {
+      const Lending::Way way = lending.next(Collective::all_to_all, bytes, false);
+      now += (way.lends ? 800 : 1000) + (i == first + held_up ? 50'000 : 0);
+      if (way.watched) lending.took(way, now - 1, now);
+    }
+    EXPECT_TRUE(lending.next(Collective::all_to_all, bytes, false).lends) << "call " << held_up << " of the trial took long";
+  }
+}
+
 // A short loop measures the way that is right as a rule, and no trial.
 TEST(Lending, IsTriedLateWhereItBeginsWithAGoodGuess) {
   Lending lending(true, Lending::lone, true);
