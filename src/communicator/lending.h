@@ -163,13 +163,13 @@ class Lending {
   // Of who leads: when it began and ended.
   void took(const Way& way, TimeNs since, TimeNs until) noexcept {
     Seen& seen = entry_of(way).seen[way.lends];
-    const uint32_t run_calls = trial_of(way, class_of(way.bytes)).run_calls;
-    if (run_calls == 1) {
+    const Trial trial = trial_of(way, class_of(way.bytes));
+    if (!trial.counts_runs()) {
       seen.least = std::min(seen.least, double(until - since) / double(way.bytes));
       return;
     }
     seen.bytes += double(way.bytes);
-    if (seen.calls % run_calls == 0) {
+    if (seen.calls % trial.run_calls == 0) {
       if (seen.calls > 0) seen.least = std::min(seen.least, double(until - seen.since) / seen.bytes);
       seen.since = until;
       seen.bytes = 0;
@@ -198,6 +198,7 @@ class Lending {
     bool lends = false, tried = false;
     std::array<Seen, 2> seen{};  // copied, lent
   };
+
   Way next(Way way) noexcept {
     Entry& entry = entry_of(way);
     const Trial trial = trial_of(way, class_of(way.bytes));
