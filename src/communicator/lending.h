@@ -128,8 +128,8 @@ class Lending {
   // first time that it is touched, and out of the caches, a call of 64 KiB takes four to eight times as long.
   static constexpr size_t settling_bytes = size_t{1} << 20;
   // A loop of few calls is over before a trial, which is long. A block's timed calls are one whose end is a beginning, and a run. Where all
-  // ranks wait for all, it is two runs, of which another program that takes a core away for a moment holds up but one (all_to_all among
-  // 4 ranks: of 134 trials 27 chose another way, of 130 by two runs 5). Who sends may run ahead for as long as a shorter run.
+  // ranks wait for all, it is two runs, of which another program that takes a core away for a moment holds up but one. Who sends may run
+  // ahead for as long as a shorter run. (Counted: docs/tuning.md, trials of lending.)
   static constexpr Trial crowded{48, 96, 18, 5, 0.9, 12}, crowded_all{48, 96, 18, 5, 0.9, 6};
 
   // is_rank_0: and so it leads. lends_first: what is not known to be slower is lent.
