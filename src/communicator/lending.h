@@ -149,6 +149,7 @@ class Lending {
     size_t bytes = 0;  // of the whole buffer
     bool apart = false;  // in place; of sends, whether the rank leads
     bool leads = false, lends = false, watched = false;
+    bool settles = false;  // in a trial, one of the calls that are not timed
     bool of_sends() const noexcept { return kinds[kind].collective == Collective::send_recv; }
   };
   Way next(Collective collective, size_t bytes, bool in_place) noexcept {
@@ -168,6 +169,9 @@ class Lending {
       seen.least = std::min(seen.least, double(until - since) / double(way.bytes));
       return;
     }
+    if (way.settles && seen.since == 0) seen.since = since;
+    if (is_lost(way, trial, until)) return end_early(entry_of(way), trial);
+    if (way.settles) return;
     seen.bytes += double(way.bytes);
     if (seen.calls % trial.run_calls == 0) {
       if (seen.calls > 0) seen.least = std::min(seen.least, double(until - seen.since) / seen.bytes);
@@ -219,8 +223,26 @@ class Lending {
     const Trial trial = trial_of(way, class_of(way.bytes));
     if (call == 0) entry.seen = {};
     way.lends = call < trial.block_calls ? entry.lends : !entry.lends;
-    way.watched = way.leads && call % trial.block_calls >= trial.settling_calls;
+    way.settles = call % trial.block_calls < trial.settling_calls;
+    way.watched = way.leads && (!way.settles || may_end_early(way, trial));
     return way;
+  }
+  // Nobody else counts a trial's calls where each leads for itself. What is copied among ranks that share cores may take three times as
+  // long as what is lent, and then a trial of runs would last as long as a hundred calls.
+  static bool may_end_early(const Way& way, const Trial& trial) noexcept { return kinds[way.kind].by_each && trial.counts_runs(); }
+  // Whether, so far, the other way has taken too long to be the better one: its run, or the calls before that, as long as a run as ever.
+  bool is_lost(const Way& way, const Trial& trial, TimeNs now) noexcept {
+    const Entry& entry = entry_of(way);
+    const bool is_in_trial = entry.calls > entry.pause;
+    if (!is_in_trial || way.lends == entry.lends || !may_end_early(way, trial)) return false;
+    const Seen& seen = entry.seen[way.lends];
+    if (!way.settles && seen.calls == 0) return false;  // its run begins
+    const double run_ns = entry.seen[entry.lends].least * double(way.bytes) * trial.run_calls;
+    return double(now - seen.since) >= run_ns * (way.settles ? 1 : trial.gain_factor);
+  }
+  static void end_early(Entry& entry, const Trial& trial) noexcept {
+    entry.seen[!entry.lends].least = never_ns;
+    entry.calls = entry.pause + trial.calls();
   }
   Trial trial_of(const Way& way, size_t size_class) const noexcept {
     const Collective collective = served_as(kinds[way.kind].collective);

@@ -166,6 +166,28 @@ TEST(Lending, IsJudgedByRunsThatNobodyHasHeldUpWhereRanksShareCores) {
   }
 }
 
+// Where each leads for itself a trial that is lost is over, and what is better is found also if its first calls take long.
+TEST(Lending, IsTriedNoLongerThanItTakesToLoseWhereRanksShareCores) {
+  const auto tried = [](Collective kind, TimeNs copied, TimeNs lent) {
+    Lending lending(true, Lending::crowded, true);
+    TimeNs now = 1;
+    int copies = 0;
+    for (int i = 0; i < int(Lending::crowded.guessed_calls + Lending::crowded.calls()); ++i) {
+      const Lending::Way way = lending.next(kind, bytes, false);
+      const bool settles = !way.lends && copies < int(Lending::crowded.settling_calls);
+      copies += !way.lends;
+      const TimeNs since = now;
+      now += way.lends ? lent : settles ? copied * 17 / 10 : copied;
+      if (way.watched) lending.took(way, since, now);
+    }
+    return std::pair{copies, lending.next(kind, bytes, false).lends};
+  };
+  EXPECT_EQ(tried(Collective::scatter, 3000, 1000), std::pair(3, true));
+  EXPECT_EQ(tried(Collective::gather, 1400, 1000), std::pair(6 + 8, true));
+  EXPECT_EQ(tried(Collective::scatter, 800, 1000), std::pair(int(Lending::crowded.block_calls), false));
+  EXPECT_EQ(tried(Collective::all_to_all, 3000, 1000), std::pair(int(Lending::crowded.block_calls), true)) << "others count its calls";
+}
+
 // A short loop measures the way that is right as a rule, and no trial.
 TEST(Lending, IsTriedLateWhereItBeginsWithAGoodGuess) {
   Lending lending(true, Lending::lone, true);
