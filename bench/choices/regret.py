@@ -71,6 +71,8 @@ def schedules(build, collective, algorithms, ranks, hosts, pipeline):
                    "--pipeline", str(pipeline)]
         if hosts:
             command += ["--hosts", ",".join(["1"] * ranks)]
+        elif ranks > (cores := len(os.sched_getaffinity(0))):  # bound, in equal parts
+            command += ["--cores", ",".join(str((core + 1) * ranks // cores - core * ranks // cores) for core in range(cores))]
         printed = subprocess.run(command, capture_output=True, text=True)
         texts[name] = any_order(printed.stdout) if printed.returncode == 0 else name
     return texts

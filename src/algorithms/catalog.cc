@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "algorithms/by_core.h"
 #include "algorithms/circulant.h"
 #include "algorithms/claims.h"
 #include "algorithms/direct.h"
@@ -25,7 +26,7 @@ void recorded(Recorder& recorder, const Group& group) {
   algorithm(recorder, group);
 }
 
-constexpr std::array<Algorithm, 45> table = {{
+constexpr std::array<Algorithm, 47> table = {{
     {"one_shot", Collective::all_reduce, false, recorded<all_reduce_one_shot<Recorder>>, whole_with_scratch,
      one_shot_claim,
      "Everybody sends its whole input to everybody and adds all in the order of ranks. The fewest rounds (one): best "
@@ -40,6 +41,12 @@ constexpr std::array<Algorithm, 45> table = {{
      "Adds up a binomial tree to rank 0 and spreads down it. The fewest messages in all, 2 (n - 1): best for small "
      "messages where ranks share few cores.",
      "Thakur, Rabenseifner, Gropp, IJHPCA 2005; the tree: Johnsson, Ho, IEEE Trans. Computers 1989."},
+    {"by_core", Collective::all_reduce, false, recorded<all_reduce_by_core<Recorder>>, chunk_per_core_with_scratch,
+     by_core_claim,
+     "The ranks on each core hand their inputs to the first of them, which adds; these run two-shot across cores, and each sends "
+     "its sum to everybody. Of a core one rank works for all: best where several ranks share each.",
+     "Leaders of clusters, here of cores: Kielmann, Hofman, Bal, Plaat, Bhoedjang, \"MagPIe: MPI's collective communication operations "
+     "for clustered wide area systems\", PPoPP 1999.", Rounds::none, false, true},
     {"two_shot", Collective::all_reduce, false, recorded<all_reduce_two_shot<Recorder>>, chunk_per_rank_with_scratch,
      two_shot_claim,
      "Rank i adds chunk i of everybody in the order of ranks and sends the sum to everybody. Two rounds and the least "
@@ -121,6 +128,11 @@ constexpr std::array<Algorithm, 45> table = {{
      "Each host adds its ranks' inputs in one pass; the hosts' sums go up a binomial tree. Each host sends once: "
      "best where links inside a host are faster than those between.",
      "Karonis et al., IPDPS 2000.", Rounds::none, true},
+    {"by_core", Collective::reduce, false, recorded<reduce_by_core<Recorder>>, whole_with_two_scratch,
+     reduce_by_core_claim,
+     "The ranks on each core hand their inputs to the first of them, or to the root, which adds; the cores' sums go up a binomial "
+     "tree. Of a core one rank works for all: best where several ranks share each.",
+     "Leaders of clusters, here of cores: Kielmann et al., PPoPP 1999.", Rounds::none, false, true},
     {"chain", Collective::reduce, true, recorded<reduce_chain<Recorder>>, pipeline_with_scratch, chain_claim,
      "From the root's right neighbour round to the root, chunk by chunk, all links busy at once. Each rank sends "
      "everything once: best for large messages.",

@@ -12,6 +12,7 @@
 #include "algorithms/hierarchical.h"
 #include "algorithms/knomial.h"
 #include "algorithms/scan.h"
+#include "algorithms/sites.h"
 #include "schedule/algorithm.h"
 
 namespace tutti {
@@ -53,7 +54,7 @@ inline Shape chunk_per_member(const Group& g) {
 }
 
 inline Shape hierarchical_shape(const Group& g) {
-  const Hosts hosts(g);
+  const Sites hosts = Sites::hosts_of(g);
   const int chunks = hosts.shares() * hosts.count();
   int shares_max = 1;  // that one rank of several on a host owns
   for (int h = 0; h < hosts.count(); ++h)
@@ -61,6 +62,10 @@ inline Shape hierarchical_shape(const Group& g) {
       shares_max = std::max(shares_max, hosts.first_share(h, p + 1) - hosts.first_share(h, p));
   const int message = hosts.shares() > 1 ? shares_max * hosts.count() : 1;
   return {uint32_t(chunks), uint32_t(chunks), uint32_t(chunks), uint32_t(message)};
+}
+inline Shape chunk_per_core_with_scratch(const Group& g) {
+  const uint32_t cores = uint32_t(Sites::cores_of(g).count());
+  return {cores, cores, cores, 1};
 }
 
 inline int log2_down(int n) { return int(std::bit_width(unsigned(n))) - 1; }
@@ -128,17 +133,23 @@ inline Claim broadcast_double_tree_claim(const Group& g) {
 }
 
 inline Claim hierarchical_claim(const Group& g) {
-  const Hosts hosts(g);
+  const Sites hosts = Sites::hosts_of(g);
   const int n_hosts = hosts.count(), shares = hosts.shares();
   double most = 0;
   for (int r = 0; r < g.n; ++r) {
-    const int h = hosts.host(r), p = hosts.place(r), others = hosts.size(h) - 1;
+    const int h = hosts.site(r), p = hosts.place(r), others = hosts.size(h) - 1;
     const int owned = hosts.first_share(h, p + 1) - hosts.first_share(h, p);
     const double in_host = others > 0 ? shares - owned + owned * others : 0;
     most = std::max(most, (in_host + owned * 2.0 * (n_hosts - 1) / n_hosts) / shares);
   }
   const bool two_shot = n_hosts == 1 || shares == 1;
   return {(shares > 1 ? 2 : 0) + (n_hosts > 1 ? 2 : 0), most, 1, hosts.in_rank_order(), two_shot};
+}
+// Its core's first rank sends most: sums to the other cores, one to everybody.
+inline Claim by_core_claim(const Group& g) {
+  const Sites cores = Sites::cores_of(g);
+  const int n_cores = cores.count(), rounds = (cores.shares() > 1) + (n_cores > 1) + (g.n > 1);
+  return {rounds, double(n_cores - 1 + g.n - 1) / n_cores, 1, cores.in_rank_order(), n_cores == 1 || n_cores == g.n};
 }
 
 inline Claim reduce_direct_claim(const Group& g) { return {g.n > 1, g.n > 1 ? 1.0 : 0.0, 1, true, true}; }
@@ -220,11 +231,11 @@ inline Claim reduce_scatter_halving_claim(const Group& g) {
 }
 
 inline Claim broadcast_hierarchical_claim(const Group& g) {
-  const Hosts hosts(g);
+  const Sites hosts = Sites::hosts_of(g);
   const int n_hosts = hosts.count();
   int rounds = 0, most = 0;
   for (int place = 0; place < n_hosts; ++place) {
-    const int size = hosts.size((place + hosts.host(g.root)) % n_hosts);
+    const int size = hosts.size((place + hosts.site(g.root)) % n_hosts);
     int sends = size - 1;
     for_each_child<2>(place, n_hosts, true, [&](int) { ++sends; });
     rounds = std::max(rounds, std::popcount(unsigned(place)) + (size > 1));
@@ -232,19 +243,20 @@ inline Claim broadcast_hierarchical_claim(const Group& g) {
   }
   return {rounds, double(most), 1};
 }
-inline Claim reduce_hierarchical_claim(const Group& g) {
-  const Hosts hosts(g);
+inline Claim reduce_by_site_claim(const Group& g, const Sites& hosts) {
   const auto in_host = [&](int host) { return hosts.size(host) > 1 ? 1 : 0; };
   const int n = hosts.count(), reach = knomial_reach<2>(0, n);
-  return {join_knomial_rounds<2>(0, reach, n, hosts.host(g.root), in_host), g.n > 1 ? 1.0 : 0.0, 1,
+  return {join_knomial_rounds<2>(0, reach, n, hosts.site(g.root), in_host), g.n > 1 ? 1.0 : 0.0, 1,
           hosts.in_rank_order(), n == 1};
 }
+inline Claim reduce_hierarchical_claim(const Group& g) { return reduce_by_site_claim(g, Sites::hosts_of(g)); }
+inline Claim reduce_by_core_claim(const Group& g) { return reduce_by_site_claim(g, Sites::cores_of(g)); }
 inline Claim all_gather_hierarchical_claim(const Group& g) {
-  const Hosts hosts(g);
+  const Sites hosts = Sites::hosts_of(g);
   const int across = hosts.count() - 1;
   int most = 0, largest = 1;
   for (int r = 0; r < g.n; ++r) {
-    const int size = hosts.size(hosts.host(r));
+    const int size = hosts.size(hosts.site(r));
     largest = std::max(largest, size);
     most = std::max(most, across + (size > 1 ? (size - 1) * int(blocks_handed_on(hosts, r).size()) : 0));
   }

@@ -6,55 +6,17 @@
 
 #include "algorithms/direct.h"
 #include "algorithms/knomial.h"
+#include "algorithms/sites.h"
 
 namespace tutti {
-
-// The ranks of each host, in order; hosts in the order of their first ranks. Any number of ranks on each.
-class Hosts {
- public:
-  explicit Hosts(const Group& group) : host_(size_t(group.n)), place_(size_t(group.n)) {
-    std::vector<int> numbers;
-    for (int r = 0; r < group.n; ++r) {
-      const auto known = std::find(numbers.begin(), numbers.end(), group.host(r));
-      const size_t host = size_t(known - numbers.begin());
-      if (known == numbers.end()) {
-        numbers.push_back(group.host(r));
-        members_.emplace_back();
-      }
-      host_[size_t(r)] = int(host);
-      place_[size_t(r)] = int(members_[host].size());
-      members_[host].push_back(r);
-      shares_ = std::max(shares_, int(members_[host].size()));
-    }
-  }
-
-  int count() const { return int(members_.size()); }
-  int shares() const { return shares_; }  // ranks of the largest host
-  int host(int rank) const { return host_[size_t(rank)]; }
-  int place(int rank) const { return place_[size_t(rank)]; }  // among its host's ranks
-  int size(int host) const { return int(members_[size_t(host)].size()); }
-  int member(int host, int place) const { return members_[size_t(host)][size_t(place)]; }
-
-  // Whether the ranks of each host follow each other: then the order of hosts, and in them of places, is that of ranks.
-  bool in_rank_order() const { return std::is_sorted(host_.begin(), host_.end()); }
-
-  // The member at `place` of a host owns shares [first_share(place), first_share(place + 1)): at least one.
-  int first_share(int host, int place) const { return place * shares_ / size(host); }
-  int owner(int host, int share) const { return member(host, ((share + 1) * size(host) - 1) / shares_); }
-
- private:
-  std::vector<int> host_, place_;
-  std::vector<std::vector<int>> members_;
-  int shares_ = 1;
-};
 
 // Each share has one chunk per host. In the host: each rank adds its shares. Across: the owners of a share on all hosts
 // run the two-shot algorithm on it. In the host again: everybody gets all shares. On one host, and with one rank on
 // every host, this is the two-shot algorithm.
 template <class V>
 void all_reduce_hierarchical(V& v, const Group& group) {
-  const Hosts hosts(group);
-  const int n_hosts = hosts.count(), mine = hosts.host(group.rank), place = hosts.place(group.rank);
+  const Sites hosts = Sites::hosts_of(group);
+  const int n_hosts = hosts.count(), mine = hosts.site(group.rank), place = hosts.place(group.rank);
   const int first = hosts.first_share(mine, place), last = hosts.first_share(mine, place + 1);
   const auto same = [](Slice s) { return s; };
 
@@ -87,15 +49,15 @@ void all_reduce_hierarchical(V& v, const Group& group) {
 }
 
 // Who speaks for a host where a root is: the root, or the host's first rank.
-inline int host_leader(const Hosts& hosts, int host, int root) {
-  return host == hosts.host(root) ? root : hosts.member(host, 0);
+inline int host_leader(const Sites& hosts, int host, int root) {
+  return host == hosts.site(root) ? root : hosts.member(host, 0);
 }
 
 // Chunk by chunk: down a binomial tree of the hosts' leaders, and from each to the ranks of its host.
 template <class V>
 void broadcast_hierarchical(V& v, const Group& group) {
-  const Hosts hosts(group);
-  const int n_hosts = hosts.count(), root_host = hosts.host(group.root), mine = hosts.host(group.rank);
+  const Sites hosts = Sites::hosts_of(group);
+  const int n_hosts = hosts.count(), root_host = hosts.site(group.root), mine = hosts.site(group.rank);
   const int leader = host_leader(hosts, mine, group.root);
   const auto leader_at = [&](int place) { return host_leader(hosts, (place + root_host) % n_hosts, group.root); };
   for (int c = 0; c < group.pipeline; ++c) {
@@ -111,11 +73,10 @@ void broadcast_hierarchical(V& v, const Group& group) {
   }
 }
 
-// Everybody sends to its host's leader, which adds; the leaders' sums go up a binomial tree of hosts.
+// Everybody sends to its host's leader, which adds; the leaders' sums go up a binomial tree of hosts. Or of cores.
 template <class V>
-void reduce_hierarchical(V& v, const Group& group) {
-  const Hosts hosts(group);
-  const int rank = group.rank, root = group.root, mine = hosts.host(rank), size = hosts.size(mine);
+void reduce_by_site(V& v, const Group& group, const Sites& hosts) {
+  const int rank = group.rank, root = group.root, mine = hosts.site(rank), size = hosts.size(mine);
   const int leader = host_leader(hosts, mine, root);
   if (rank != leader) return v.send(leader, in(0));
   const auto same = [](Slice s) { return s; };
@@ -128,22 +89,27 @@ void reduce_hierarchical(V& v, const Group& group) {
   }
   Renamed across(
       v, [&](int host) { return host_leader(hosts, host, root); }, same);
-  if (!join_knomial<2>(across, mine, hosts.count(), hosts.host(root), sum, out(0), scratch(0), scratch(1))) return;
+  if (!join_knomial<2>(across, mine, hosts.count(), hosts.site(root), sum, out(0), scratch(0), scratch(1))) return;
   if (group.n == 1) v.copy(in(0), out(0));
   v.finish(out(0));
 }
 
+template <class V>
+void reduce_hierarchical(V& v, const Group& group) {
+  reduce_by_site(v, group, Sites::hosts_of(group));
+}
+
 // The rank of a host that takes the block of `rank`, which is of another host, and hands it on there.
-inline int block_taker(const Hosts& hosts, int host, int rank) {
+inline int block_taker(const Sites& hosts, int host, int rank) {
   return hosts.member(host, hosts.place(rank) % hosts.size(host));
 }
 
 // What a rank hands to the others of its host: its own block, and those that it took.
-inline std::vector<int> blocks_handed_on(const Hosts& hosts, int rank) {
+inline std::vector<int> blocks_handed_on(const Sites& hosts, int rank) {
   std::vector<int> blocks = {rank};
   for (int host = 0; host < hosts.count(); ++host)
-    for (int p = 0; host != hosts.host(rank) && p < hosts.size(host); ++p)
-      if (block_taker(hosts, hosts.host(rank), hosts.member(host, p)) == rank) blocks.push_back(hosts.member(host, p));
+    for (int p = 0; host != hosts.site(rank) && p < hosts.size(host); ++p)
+      if (block_taker(hosts, hosts.site(rank), hosts.member(host, p)) == rank) blocks.push_back(hosts.member(host, p));
   return blocks;
 }
 
@@ -151,8 +117,8 @@ inline std::vector<int> blocks_handed_on(const Hosts& hosts, int rank) {
 // One after the other, so that nobody sends a second block to a rank that has not taken the first.
 template <class V>
 void all_gather_hierarchical(V& v, const Group& group) {
-  const Hosts hosts(group);
-  const int rank = group.rank, mine = hosts.host(rank), size = hosts.size(mine);
+  const Sites hosts = Sites::hosts_of(group);
+  const int rank = group.rank, mine = hosts.site(rank), size = hosts.size(mine);
   for (int d = 1; d < hosts.count(); ++d) v.send(block_taker(hosts, (mine + d) % hosts.count(), rank), in(rank));
   v.copy(in(rank), out(rank));
   std::vector<std::vector<int>> handed;

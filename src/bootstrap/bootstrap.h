@@ -31,7 +31,7 @@ using Bytes = std::vector<std::byte>;
 using Key = std::array<unsigned char, 32>;
 
 // Two builds join one job only if these are equal; otherwise both say so.
-inline constexpr uint32_t protocol_version = 23;
+inline constexpr uint32_t protocol_version = 24;
 
 // What tuttiUniqueId holds: where to meet, and the key.
 struct JobId {

@@ -139,7 +139,7 @@ struct Planner::Table {
     return meaning(collective).rooted ? kinds + size_t(root) * kinds + kind : kind;
   }
   static Group group(const PlannerOptions& options, int root, int pipeline) {
-    return {options.rank, options.n, root, pipeline, options.host_of};
+    return {options.rank, options.n, root, pipeline, options.host_of, options.costs.core_of};
   }
   static bool serves(const PlannerOptions& options, const UserSchedule& schedule, Collective collective, int root);
   static int choice_root(const PlannerOptions& options, Collective collective, int root);
@@ -189,6 +189,7 @@ std::vector<Row> Planner::Table::candidates(const PlannerOptions& options, Colle
   const auto add = [&](const Row& row) {
     if (!meets(options, row, demand)) return;
     if (row.name() == forced) named.push_back(row);
+    if (row.algorithm != nullptr && row.algorithm->of_shared_cores && options.costs.core_of.empty()) return;
     // Cutting a message into tiles ends at whole elements: leave room for one of each chunk.
     const Shape shape = row.shape(group(options, 0, row.pipeline));
     if (shape.message * size_t{64} <= options.message_bytes_max) rows.push_back(row);

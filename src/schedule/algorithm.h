@@ -19,8 +19,10 @@ struct Group {
   int root = 0;                    // rooted collectives only
   int pipeline = 1;                // chunks that a pipelined algorithm keeps in flight; others ignore it
   std::span<const int> host_of{};  // host number of every rank, for hierarchical algorithms; empty: one host
+  std::span<const int> core_of{};  // number of the core that a rank is bound to; empty: each has one of its own
 
   int host(int r) const { return host_of.empty() ? 0 : host_of[size_t(r)]; }
+  int core(int r) const { return core_of.empty() ? r : core_of[size_t(r)]; }
 };
 
 // What an algorithm claims of itself, proven by the checker to be exact; per rank, the largest. rank_order and left_fold
@@ -47,6 +49,7 @@ struct Algorithm {
   // Which lower bounds it reaches for every number of ranks on one host; proven with the rest.
   Rounds optimal_rounds = Rounds::none;
   bool optimal_bytes = false;  // the busiest rank sends bytes_bound()
+  bool of_shared_cores = false;  // another one's equal where each rank has a core of its own
 };
 
 }  // namespace tutti

@@ -100,8 +100,16 @@ class Clocks {
   // Of all calls.
   uint64_t messages() const { return messages_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
-  // How long a rank was busy, in the mean.
-  double worked_ns() const { return worked_ns_ / double(ranks_.size()); }
+  // How long the busiest core was, as far as that is known.
+  double worked_ns() const {
+    std::vector<double> of_core(ranks_.size());
+    double most = 0, all = 0;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      all += ranks_[rank].worked_ns;
+      if (!costs_.core_of.empty()) most = std::max(most, of_core[size_t(costs_.core_of[rank])] += ranks_[rank].worked_ns);
+    }
+    return costs_.core_of.empty() ? costs_.contention * all / double(ranks_.size()) : most;
+  }
 
  private:
   struct Rank {
@@ -109,6 +117,7 @@ class Clocks {
     uint64_t tile_of_call = 0;
     size_t step = 0;
     double clock_ns = 0;
+    double worked_ns = 0;
     double reduced_bytes = 0;       // that it has read for reductions in this call
     uint32_t waits_for = none;  // the rank whose message is missing
     uint32_t sent_to = none;    // the last, unless a message came since
@@ -146,7 +155,7 @@ class Clocks {
       const Arrival arrival = mail_.pop(peer, rank);
       if (arrival.time_ns > state.clock_ns) {
         state.clock_ns = arrival.time_ns;
-        worked_ns_ += costs_.switch_ns;
+        state.worked_ns += costs_.switch_ns;
       }
       state.sent_to = none;
       const LinkCost& link = costs_.link(int(peer), int(rank));
@@ -180,7 +189,7 @@ class Clocks {
 
   void work(Rank& rank, double ns) {
     rank.clock_ns += ns;
-    worked_ns_ += ns;
+    rank.worked_ns += ns;
   }
 
   // is_there: the peer reads what was copied for another one.
@@ -191,7 +200,7 @@ class Clocks {
     state.sent_to = peer;
     const double bytes_ns = is_there ? 0 : link.bytes_ns(bytes, in_a_row) + (fans_out ? link.fan_out_ns(bytes) : 0);
     state.clock_ns += link.message_ns + bytes_ns;
-    worked_ns_ += link.message_ns + (bytes > 0 ? std::min(bytes_ns, double(bytes) * link.core_byte_ns) : 0);
+    state.worked_ns += link.message_ns + (bytes > 0 ? std::min(bytes_ns, double(bytes) * link.core_byte_ns) : 0);
     mail_.push(rank, peer, {state.clock_ns + link.latency_ns, bytes});
     ++messages_;
     sent_bytes_ += bytes;
@@ -211,7 +220,6 @@ class Clocks {
   std::vector<double> done_ns_;  // of each tile
   std::deque<uint32_t> ready_;
   uint64_t messages_ = 0, sent_bytes_ = 0;
-  double worked_ns_ = 0;
 };
 
 }  // namespace
@@ -233,7 +241,7 @@ Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes,
   result.bytes = clocks.sent_bytes() / calls;
   double worked_ns = clocks.worked_ns() / double(calls);
   // Neither is faster than the cores can do all ranks' work.
-  const auto on_shared_cores = [&](double time_ns) { return std::max(time_ns, costs.contention * worked_ns); };
+  const auto on_shared_cores = [&](double time_ns) { return std::max(time_ns, worked_ns); };
   if (simulated == tiles) {
     result.pace_ns = on_shared_cores(clocks.done_ns(calls * tiles - 1) - result.time_ns);
     result.time_ns = on_shared_cores(result.time_ns);

@@ -55,6 +55,7 @@ struct CostModel {
   uint64_t near_reduce_bytes = 0;   // the first that a rank reads in a call, which cost
   double near_reduce_byte_ns = 0;   // so much each: what little a call moves stays in a near cache, in pieces or not
   double contention = 1;            // ranks that share one core
+  std::vector<int> core_of;         // of every rank, where ranks are bound to cores that they share (as Group has it); else empty
   double switch_ns = 0;             // what a rank that must wait costs its core: another one runs meanwhile
 
   // Of a rank that has read so much in this call.
@@ -75,9 +76,10 @@ struct Price {
 // Runs the plans of all ranks over `bytes` bytes on virtual clocks. message_bytes_max cuts it into tiles, as the engine
 // does. A fold costs its rank: step_ns; taking each message; the reduction of all operands, or the copy of a single one
 // that is stored; and sending each message in turn. FIFOs are taken as long enough. After 16 tiles the pace is taken as
-// steady. Where ranks share cores, a call takes at least contention times what a rank works in the mean: what is longer, the
-// longest chain of dependent steps or all work shared among the cores, is what lasts (the span and the work of Brent, "The
-// parallel evaluation of general arithmetic expressions", 1974, whose bound is their sum).
+// steady. Where ranks share cores, a call takes at least as long as the ranks of some core work; where it is not known which
+// share one, contention times what a rank works in the mean. What is longer, the longest chain of dependent steps or that, is what
+// lasts (the span and the work of Brent, "The parallel evaluation of general arithmetic expressions", 1974, whose bound is
+// their sum).
 Price price(std::span<const Plan> plans, const CostModel& costs, uint64_t bytes, uint64_t message_bytes_max);
 
 // Plans of all ranks of a group (group.rank is ignored), lowered out of place.

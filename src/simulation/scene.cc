@@ -56,7 +56,7 @@ constexpr std::array<std::string_view, 6> fabrics = {"switch,link=10G",
 // Whether it adds in the order of ranks, also among fewer of them.
 bool is_strict(const SceneCall& call, int n) {
   const Algorithm* const algorithm = find_algorithm(call.collective, call.algorithm);
-  if (!meaning(call.collective).reduces || algorithm->name == "hierarchical") return false;
+  if (!meaning(call.collective).reduces || algorithm->name == "hierarchical" || algorithm->of_shared_cores) return false;
   return algorithm->claim({.rank = 0, .n = n, .root = call.root, .pipeline = 1, .host_of = {}}).left_fold;
 }
 

@@ -68,6 +68,7 @@ std::unique_ptr<Communicator> session_communicator(const Scene& scene, int sessi
     for (int peer = 0; peer < n; ++peer)
       given.links.endpoints.push_back(given.links.transports[0]->endpoint(peer, channel));
   for (int peer = 0; peer < n; ++peer) given.host_of.push_back(peer / 3);
+  for (int peer = 0; peer < n; ++peer) given.costs.core_of.push_back(peer / 2 * 2);
   given.costs.n = n;
   given.costs.classes.resize(1);
   given.costs.link_class.assign(size_t(n) * size_t(n), 0);

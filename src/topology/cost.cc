@@ -44,12 +44,15 @@ struct Pair {
   LinkKind kind = LinkKind::self;
   bool same_host = true;
   bool same_cache = true;
+  bool same_core = false, other_core = false;  // both are bound, to one or to two
   uint64_t bits_per_s = 0;
   friend auto operator<=>(const Pair&, const Pair&) = default;
 };
 
 Pair pair_of(const Place& a, const Place& b, LinkKind kind) {
-  Pair pair{kind, a.host == b.host, a.host == b.host && a.last_cache >= 0 && a.last_cache == b.last_cache, 0};
+  const bool same_host = a.host == b.host, bound = same_host && a.cores_allowed.size() == 1 && b.cores_allowed.size() == 1;
+  Pair pair{kind, same_host, same_host && a.last_cache >= 0 && a.last_cache == b.last_cache,
+            bound && a.cores_allowed == b.cores_allowed, bound && a.cores_allowed != b.cores_allowed, 0};
   if (kind != LinkKind::tcp && kind != LinkKind::verbs) return pair;
   pair.bits_per_s = std::min(a.link_bits_per_s, b.link_bits_per_s);
   if (pair.bits_per_s == 0 && !pair.same_host) pair.bits_per_s = std::min(a.nic_bits_per_s, b.nic_bits_per_s);
@@ -81,6 +84,12 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.shared_bytes = shm_shared_bytes;
     link.near_bytes = shm_near_bytes;
     link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
+    // Of ranks that share cores, who has its turn next on a core finds there what the one before has left, and must fetch what another
+    // core has written. (Fits 8 ranks on two cores; see bench/choices.)
+    constexpr double fetched = 1.5;
+    if (waiting_ns == 0) return link;
+    if (pair.same_core) link.byte_ns = link.near_byte_ns;
+    if (pair.other_core) link.byte_ns *= fetched, link.near_byte_ns *= fetched;
     return link;
   }
   const double link_speed_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
@@ -168,6 +177,21 @@ double contention_of(std::span<const Place> places) {
   return worst;
 }
 
+std::vector<int> shared_cores_of(std::span<const Place> places) {
+  std::map<std::pair<int, int>, int> lowest;  // of a host and a core
+  std::vector<int> found;
+  bool any_share = false;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const Place& place = places[rank];
+    found.push_back(int(rank));
+    if (place.cores_allowed.size() != 1) continue;
+    found.back() = lowest.emplace(std::pair(place.host, place.cores_allowed[0]), int(rank)).first->second;
+    any_share |= found.back() != int(rank);
+  }
+  if (!any_share) found.clear();
+  return found;
+}
+
 CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> links, const MachineCosts& costs) {
   const size_t n = places.size();
   if (links.size() != n * n)
@@ -178,6 +202,7 @@ CostModel cost_model(std::span<const Place> places, std::span<const LinkKind> li
   model.copy_byte_ns = costs.copy_byte_ns;
   model.reduce_byte_ns = costs.reduce_byte_ns;
   model.contention = contention_of(places);
+  model.core_of = shared_cores_of(places);
   if (model.contention > 1) {
     model.switch_ns = costs.hand_over_ns;
     // Ranks with a core each wait for lines of other cores instead, one after the other.

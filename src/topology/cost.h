@@ -80,4 +80,8 @@ bool may_meet(const Place& a, const Place& b);
 // Ranks per core where ranks are most crowded; at least 1.
 double contention_of(std::span<const Place> places);
 
+// For every rank, of those that are bound to its core, as it is to no other, the lowest one; its own number where it is bound to no
+// single core. Empty where no two ranks are bound to one core.
+std::vector<int> shared_cores_of(std::span<const Place> places);
+
 }  // namespace tutti

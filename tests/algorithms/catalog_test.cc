@@ -145,6 +145,57 @@ TEST_P(Hierarchical, CrossesBetweenHostsWithTheLeastBytes) {
   }
 }
 
+class ByCore : public EveryAlgorithm {
+ protected:
+  void proves_on(const std::vector<int>& cores) const {
+    Group group;
+    group.n = int(cores.size());
+    group.core_of = cores;
+    std::set<int> roots = {0};
+    if (meaning(algorithm().collective).rooted) roots = {0, group.n - 1, group.n / 2, group.n / 3};
+    for (const int root : roots) {
+      group.root = root;
+      proves(group);
+    }
+  }
+};
+
+TEST_P(ByCore, IsProvenForAnyRanksOnAnyCores) {
+  for (int cores = 1; cores <= 8; ++cores)
+    for (int each = 1; each <= 8; ++each) {
+      std::vector<int> blocks, dealt;
+      for (int r = 0; r < cores * each; ++r) {
+        blocks.push_back(r / each * each);
+        dealt.push_back(r % cores);
+      }
+      proves_on(blocks);
+      proves_on(dealt);
+      if (HasFatalFailure()) return;
+    }
+  const uint64_t seed = 12;
+  std::mt19937_64 random(seed);
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<int> cores(1 + random() % 24);
+    const size_t n_cores = 1 + random() % 6;
+    for (int& core : cores) core = int(random() % n_cores);
+    proves_on(cores);
+    if (HasFatalFailure()) FAIL() << "seed " << seed << " case " << i;
+  }
+}
+
+TEST_P(ByCore, OnlyTheFirstRankOfACoreSendsToAnother) {
+  const std::vector<int> cores = {0, 0, 0, 3, 3, 5, 5, 5};
+  Group group;
+  group.n = 8;
+  group.core_of = cores;
+  for (group.rank = 0; group.rank < 8; ++group.rank) {
+    const int own = cores[size_t(group.rank)];
+    for (const Step& step : record(algorithm(), group)) {
+      if (step.verb == Verb::send && group.rank != own) { EXPECT_EQ(int(step.peer), own); }
+    }
+  }
+}
+
 // An operator that does not commute has an algorithm everywhere: the claims below are proven by all tests above.
 TEST(Catalog, KeepsTheOrderOfRanksInSomeAlgorithmOfEveryReduction) {
   const auto claims = [](Collective c, std::string_view name, int n, std::vector<int> hosts = {}) {
@@ -165,6 +216,14 @@ TEST(Catalog, KeepsTheOrderOfRanksInSomeAlgorithmOfEveryReduction) {
       }
     EXPECT_EQ(claims(Collective::all_reduce, "recursive_doubling", n), std::has_single_bit(unsigned(n)));
     EXPECT_FALSE(claims(Collective::all_reduce, "ring", n));
+  }
+  const std::vector<int> in_order = {0, 0, 2, 2}, dealt = {0, 1, 0, 1};
+  for (const bool are_in_order : {true, false}) {
+    Group group;
+    group.n = 4;
+    group.core_of = are_in_order ? in_order : dealt;
+    for (const Collective kind : {Collective::all_reduce, Collective::reduce})
+      EXPECT_EQ(find_algorithm(kind, "by_core")->claim(group).rank_order, are_in_order);
   }
   for (const Collective kind : {Collective::all_reduce, Collective::reduce}) {
     EXPECT_TRUE(claims(kind, "hierarchical", 5, {7, 7, 3, 3, 3}));
@@ -295,14 +354,16 @@ TEST(Catalog, ReachesTheLowerBounds) {
   }
 }
 
-std::vector<size_t> hierarchical_rows() {
+std::vector<size_t> rows_named(std::string_view name) {
   std::vector<size_t> rows;
   for (size_t i = 0; i < catalog().size(); ++i)
-    if (catalog()[i].name == "hierarchical") rows.push_back(i);
+    if (catalog()[i].name == name) rows.push_back(i);
   return rows;
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalog, Hierarchical, testing::ValuesIn(hierarchical_rows()),
+INSTANTIATE_TEST_SUITE_P(Catalog, Hierarchical, testing::ValuesIn(rows_named("hierarchical")),
+                         [](const auto& row) { return name_of(catalog()[row.param]); });
+INSTANTIATE_TEST_SUITE_P(Catalog, ByCore, testing::ValuesIn(rows_named("by_core")),
                          [](const auto& row) { return name_of(catalog()[row.param]); });
 INSTANTIATE_TEST_SUITE_P(Catalog, EveryAlgorithm, testing::Range(size_t{0}, catalog().size()),
                          [](const auto& row) { return name_of(catalog()[row.param]); });

@@ -39,6 +39,7 @@ class Mutator {
     group.root = meaning(algorithm_.collective).rooted ? int(below(hosts.size())) : 0;
     group.pipeline = algorithm_.pipelined ? int(below(4)) + 1 : 1;
     group.host_of = hosts;
+    group.core_of = hosts;
     Case result{{}, algorithm_.shape(group), group.root, algorithm_.claim(group).slots};
     for (group.rank = 0; group.rank < group.n; ++group.rank) result.schedules.push_back(record(algorithm_, group));
     return result;

@@ -145,6 +145,25 @@ std::vector<std::tuple<const char*, std::string>> ways() {
 INSTANTIATE_TEST_SUITE_P(All, Collectives, ::testing::ValuesIn(ways()),
                          [](const auto& p) { return std::string(std::get<0>(p.param)) + "_" + std::get<1>(p.param); });
 
+// Several ranks on each of two cores, side by side and dealt out: then one of them works for all of its core.
+TEST(CollectivesOfBoundRanks, AgreeWithTheReference) {
+  for (const char* algorithm : {"by_core", "chosen"})
+    for (const bool dealt : {false, true})
+      for (int n = 2; n <= ranks_max; n += test::sanitized ? 3 : 1) {
+        const auto bind = [=](int rank) { test::stay_on_one_core_of_two(dealt ? rank % 2 : 2 * rank / n); };
+        RanksOptions options{.before_join = bind};
+        if (algorithm != std::string("chosen")) options.algorithm = algorithm;
+        const Extent extent{!test::sanitized && n == 5, algorithm};
+        test::run_threads(n, options, [&](int rank, tuttiComm_t comm) {
+          const char* name = nullptr;
+          ASSERT_EQ(tuttiCommAlgorithm(comm, "all_reduce", 1 << 20, &name), tuttiSuccess);
+          if (options.algorithm != nullptr) { EXPECT_STREQ(name, algorithm); }
+          check_everything(n, rank, comm, extent);
+        });
+        if (HasFailure()) return;
+      }
+}
+
 // Kinds whose buffers exceed the last cache at this size, and others; of two ranks a tile ends together with the next one's
 // beginning.
 void check_large(int n, int rank, tuttiComm_t comm) {

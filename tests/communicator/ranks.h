@@ -50,6 +50,18 @@ inline void stay_on_two_cores() {
   ASSERT_EQ(::sched_setaffinity(0, sizeof two, &two), 0);
 }
 
+// The calling thread has the first or the second core of those, or the only one.
+inline void stay_on_one_core_of_two(int which) {
+  cpu_set_t allowed, one;
+  CPU_ZERO(&one);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  int last = -1;
+  for (int core = 0, seen = 0; core < CPU_SETSIZE && seen <= which; ++core)
+    if (CPU_ISSET(core, &allowed)) last = core, ++seen;
+  CPU_SET(last, &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+}
+
 using Body = std::function<void(int rank, tuttiComm_t comm)>;
 
 // Joins, runs body, destroys. Failures of gtest assertions on threads count as on the main thread.

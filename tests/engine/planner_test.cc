@@ -215,6 +215,32 @@ TEST(Planner, SaysFromWhichSizeOnAMessageGoesPastTheCaches) {
     }
 }
 
+// Its plans are another algorithm's where each rank has a core.
+TEST(Planner, TakesWhatIsForSharedCoresWhereRanksShareThem) {
+  const auto algorithm = [](const PlannerOptions& options) {
+    Planner planner(options);
+    return planner.plan(Collective::all_reduce, 1 << 20, 0, false).algorithm;
+  };
+  const auto is_candidate = [](const PlannerOptions& options) {
+    for (const Candidate& candidate : Planner(options).explain(Collective::all_reduce, 1 << 20, 0))
+      if (candidate.algorithm == "by_core") return true;
+    return false;
+  };
+  PlannerOptions options = options_of(8);
+  EXPECT_FALSE(is_candidate(options));
+  options.costs.contention = 4;
+  options.costs.core_of = {0, 0, 0, 0, 4, 4, 4, 4};
+  options.costs.classes = {LinkCost{6000, 30, 0.04}, LinkCost{6000, 30, 0.02}};
+  for (size_t from = 0; from < 8; ++from)
+    for (size_t to = 0; to < 8; ++to) options.costs.link_class[8 * from + to] = from / 4 == to / 4;
+  EXPECT_TRUE(is_candidate(options));
+  EXPECT_EQ(algorithm(options), "by_core");
+  options.costs.core_of.clear();
+  EXPECT_EQ(algorithm(options), "two_shot");
+  options.forced = "by_core";
+  EXPECT_EQ(algorithm(options), "by_core") << "who asks for it has it";
+}
+
 // The more buffers all ranks of the host have, the sooner they exceed the cache. What ranks copy of their own goes past it first, and is
 // counted no more.
 TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
@@ -396,7 +422,7 @@ TEST(Planner, RefusesANameThatACallsCollectiveDoesNotHaveOrThatDoesNotMeetItsDem
             "algorithm \"bruck\" is none of all_to_all_v that sends each block straight: there are direct, pairwise");
   EXPECT_EQ(refusal("chain", Collective::reduce, {true}),
             "algorithm \"chain\" is none of reduce that keeps the order of ranks: there are direct, binomial, knomial_4, "
-            "hierarchical");
+            "hierarchical, by_core");
   EXPECT_EQ(refusal("", Collective::reduce, {}).substr(0, 26), "algorithm \"\" is none of re");
   EXPECT_EQ(refusal("two_shot", Collective::all_reduce, {true, true, true}), "");
 }

@@ -142,6 +142,23 @@ TEST(Price, OfSharedCoresIsTheLongerOfTheChainAndTheSharedWork) {
   EXPECT_GT(price(plans, costs, 8 << 20, message_bytes_max).time_ns, 1.8 * alone);
 }
 
+TEST(Price, OfSharedCoresThatAreKnownIsWhatTheFullestOneWorks) {
+  // The root alone sends; the others store.
+  const double b = 1000;
+  Group group;
+  group.n = 4;
+  const auto plans = plans_of(*find_algorithm(Collective::broadcast, "direct"), group);
+  const double root = step + b * copy + 3 * (message + byte * b), other = step + b * copy;
+  for (const std::vector<int>& cores : {std::vector{0, 0, 2, 2}, std::vector{0, 1, 0, 1}, std::vector{0, 1, 1, 1}, std::vector{0, 0, 0, 0}}) {
+    CostModel costs = uniform(4);
+    costs.contention = 2;
+    costs.core_of = cores;
+    const double alone = price(plans, uniform(4), uint64_t(b), message_bytes_max).time_ns;
+    const auto beside_root = std::count(cores.begin() + 1, cores.end(), 0);
+    EXPECT_NEAR(price(plans, costs, uint64_t(b), message_bytes_max).time_ns, std::max(alone, root + double(beside_root) * other), 1e-6);
+  }
+}
+
 TEST(Price, CountsTheReceiversWork) {
   const double b = 1000, sent = step + b * copy + message + byte * b, stored = step + b * copy;
   Group group;

@@ -91,7 +91,7 @@ TEST(Bounds, AreClaimedForEveryCollective) {
 TEST(Report, RefusesABoundThatIsClaimedAndMissed) {
   const auto refusal = [](Algorithm row) {
     try {
-      prove_all(row, 5, {}, 0);
+      prove_all(row, 5, {}, {}, 0);
     } catch (const Error& error) {
       return std::string(error.what());
     }
@@ -113,12 +113,12 @@ TEST(Report, RefusesABoundThatIsClaimedAndMissed) {
 TEST(Report, CountsWhatIsProven) {
   Report sum;
   for (int n = 1; n <= 5; ++n)
-    sum.add(prove_all(*find_algorithm(Collective::all_reduce, "two_shot"), n, std::vector<int>(), 0));
+    sum.add(prove_all(*find_algorithm(Collective::all_reduce, "two_shot"), n, {}, {}, 0));
   EXPECT_EQ(
       to_text(sum),
       "all_reduce/two_shot            n = 1..5: proven (20 proofs, 40 in the memory of all), 2 rounds, 1.000 x least bytes, 0.00 x scratch, 1 "
       "slots, same bits, rank order, left fold");
-  const Report tree = prove_all(*find_algorithm(Collective::all_reduce, "double_tree"), 7, {}, 3);
+  const Report tree = prove_all(*find_algorithm(Collective::all_reduce, "double_tree"), 7, {}, {}, 3);
   EXPECT_EQ(tree.proofs, 4);
   EXPECT_FALSE(tree.rank_order);
 }
@@ -127,7 +127,7 @@ TEST(Report, ThrowsWithTheFirstViolation) {
   Algorithm ring = *find_algorithm(Collective::all_reduce, "ring");
   ring.claim = [](const Group&) { return Claim{1, 1, 1}; };
   try {
-    prove_all(ring, 4, {}, 0);
+    prove_all(ring, 4, {}, {}, 0);
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),

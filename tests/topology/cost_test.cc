@@ -145,6 +145,29 @@ TEST(Contention, SeesRanksBoundToTheSameCore) {
   EXPECT_EQ(contention_of(where), 2);
 }
 
+TEST(SharedCores, AreThoseThatSeveralRanksAreBoundTo) {
+  auto where = places(6, 1, 0);
+  for (int r = 0; r < 6; ++r) where[size_t(r)].cores_allowed = {r % 2};
+  EXPECT_EQ(shared_cores_of(where), (std::vector{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(cost_model(where, links(6, LinkKind::shm), {}).core_of, shared_cores_of(where));
+  where[2].cores_allowed = {0, 1};
+  where[5].host = 1;
+  EXPECT_EQ(shared_cores_of(where), (std::vector{0, 1, 2, 1, 0, 5})) << "who is bound to no core, or on another machine, shares none";
+  EXPECT_TRUE(shared_cores_of(places(4, 1, 2)).empty()) << "nobody is bound";
+  for (int r = 0; r < 6; ++r) where[size_t(r)].cores_allowed = {r};
+  EXPECT_TRUE(shared_cores_of(where).empty()) << "each has one";
+}
+
+TEST(SharedCores, WhatOthersThereHaveWrittenIsNearerThanWhatOtherCoresHave) {
+  auto where = places(4, 1, 0);
+  for (int r = 0; r < 4; ++r) where[size_t(r)].cores_allowed = {r / 2};
+  const CostModel bound = cost_model(where, links(4, LinkKind::shm), {}), free = cost_model(places(4, 1, 2), links(4, LinkKind::shm), {});
+  for (const uint64_t bytes : {100, 10'000, 1'000'000}) {
+    EXPECT_LE(bound.link(0, 1).bytes_ns(bytes), free.link(0, 1).bytes_ns(bytes));
+    EXPECT_LT(free.link(1, 2).bytes_ns(bytes), bound.link(1, 2).bytes_ns(bytes));
+  }
+}
+
 TEST(Contention, RanksMayMeetWhereTheyHaveACoreInCommon) {
   auto where = places(3, 1, 0);
   where[0].cores_allowed = {0, 1};

@@ -146,7 +146,7 @@ TEST(ShmDatapath, WhatLiesInSharedMemoryChangesOnlyWithTheProtocol) {
   layout += fmt::format(", put {:x} {}, offer {}", shm_put, sizeof(ShmPut), sizeof(ShmOffer));
   layout += fmt::format(", bulk from {} in a page, header {}, processor at {}", shm_bulk_page_offset, sizeof(ShmInboxHeader),
                         offsetof(ShmInboxHeader, processor));
-  EXPECT_EQ(layout, "protocol 23: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
+  EXPECT_EQ(layout, "protocol 24: line 128, payload at 24, inline 104, FIFO 512, lent place 32, part 24, "
                     "bits 80000000 40000000 3fffffff, put 3ffffffe 32, offer 32, bulk from 2048 in a page, header 128, "
                     "processor at 4");
 }

@@ -64,7 +64,7 @@ std::string price_table(Collective collective, const Machine& machine) {
   std::vector<const Algorithm*> rows;
   std::vector<std::vector<BestPrice>> prices;
   for (const Algorithm& algorithm : catalog()) {
-    if (algorithm.collective != collective) continue;
+    if (algorithm.collective != collective || algorithm.of_shared_cores) continue;
     rows.push_back(&algorithm);
     prices.emplace_back();
     for (uint64_t bytes : sizes) prices.back().push_back(best_price(algorithm, group, costs, bytes, message_bytes_max));
@@ -89,32 +89,38 @@ std::string price_table(Collective collective, const Machine& machine) {
 
 struct Picture {
   std::string_view collective, name;
-  int n, root, pipeline, hosts;
+  int n, root, pipeline, hosts, cores;
 };
 
 // Four or five ranks show what is typical; five where a power of two would hide something.
 Picture picture_of(const Algorithm& algorithm) {
   const bool rooted = meaning(algorithm.collective).rooted;
-  Picture picture{name(algorithm.collective), algorithm.name, 4, 0, 1, 1};
+  Picture picture{name(algorithm.collective), algorithm.name, 4, 0, 1, 1, 0};
   constexpr std::array of_five = {"recursive_doubling", "tree", "bruck", "circulant", "pairwise", "doubling_123"};
   if (std::find(of_five.begin(), of_five.end(), algorithm.name) != of_five.end() || rooted) picture.n = 5;
   if (algorithm.pipelined) picture.pipeline = algorithm.name == "chain" ? 3 : 4;
   if (algorithm.name == "hierarchical") picture.hosts = 2;
+  if (algorithm.of_shared_cores) picture.cores = 2;
   if (rooted) picture.root = 1;
   return picture;
 }
 
 std::string drawn(const Algorithm& algorithm, const Picture& picture) {
-  std::vector<int> hosts;
-  for (int r = 0; r < picture.n; ++r) hosts.push_back(r * picture.hosts / picture.n);
+  std::vector<int> hosts, cores;
+  for (int r = 0; r < picture.n; ++r) {
+    hosts.push_back(r * picture.hosts / picture.n);
+    if (picture.cores > 0) cores.push_back(r * picture.cores / picture.n);
+  }
   Group group;
   group.n = picture.n;
   group.root = picture.root;
   group.pipeline = picture.pipeline;
   group.host_of = hosts;
+  group.core_of = cores;
   std::string title = fmt::format("{}, {} ranks", full_name(algorithm), picture.n);
   if (picture.pipeline > 1) title += fmt::format(", {} chunks", picture.pipeline);
   if (picture.hosts > 1) title += fmt::format(", {} hosts", picture.hosts);
+  if (picture.cores > 0) title += fmt::format(", {} cores", picture.cores);
   if (picture.root > 0) title += fmt::format(", root {}", picture.root);
   return to_svg(plans_of(algorithm, group), title);
 }
@@ -127,6 +133,9 @@ std::string claims(const Algorithm& algorithm) {
     Group group;
     group.n = n;
     group.pipeline = algorithm.pipelined ? 16 : 1;
+    std::vector<int> cores;
+    for (int r = 0; algorithm.of_shared_cores && r < n; ++r) cores.push_back(r * 2 / n);
+    group.core_of = cores;
     const Claim claim = algorithm.claim(group);
     line += fmt::format(" {} |", n);
     rule += "---|";
@@ -160,10 +169,11 @@ that any algorithm can do with, and the rounds the fewest, either of ranks that 
 that send one message and receive one at a time (log2 n, rounded up).
 
 Pipelined algorithms cut the buffer into chunks that follow each other; the tables of claims are for 16. All others work
-on tiles of the largest message, which follow each other as well.
+on tiles of the largest message, which follow each other as well. The table of by_core is for ranks that share two cores.
 
 An operator that does not commute runs only where sums are in the order of ranks, which is proven too: hierarchical does
-so where the ranks of each host follow each other, recursive_doubling among powers of two.
+so where the ranks of each host follow each other, by_core where those of each core do, recursive_doubling among powers
+of two.
 )";
 
 std::string bounds(const Algorithm& algorithm) {

@@ -63,7 +63,10 @@ void check_named(const Arguments& arguments) {
   for (const Algorithm& algorithm : catalog()) {
     if (arguments.name != "all" && full_name(algorithm) != arguments.name) continue;
     Report sum;
-    for (int n = first; n <= last; ++n) sum.add(prove_all(algorithm, n, hosts_of(arguments.hosts, n), pipeline));
+    for (int n = first; n <= last; ++n) {
+      const std::vector<int> hosts = sites_of(arguments.hosts, "--hosts", n), cores = sites_of(arguments.cores, "--cores", n);
+      sum.add(prove_all(algorithm, n, hosts, cores, pipeline));
+    }
     fmt::print("{}\n", to_text(sum));
     std::fflush(stdout);
   }
@@ -86,6 +89,7 @@ void price_named(const Arguments& arguments) {
   if (pipelined && arguments.pipeline == 0) {
     Group group = subject.group;
     group.host_of = subject.hosts;
+    group.core_of = subject.cores;
     best = best_price(*subject.algorithm, group, costs, bytes, message_max);
   } else {
     best.price = price(subject.plans(), costs, bytes, message_max);
@@ -149,6 +153,7 @@ CLI::App* command(CLI::App& app, Arguments& arguments, const char* name, const c
       ->required();
   sub->add_option("-n", arguments.ranks, "Ranks; default: 4, or the file's");
   sub->add_option("--hosts", arguments.hosts, "Ranks of each host, as 4,4,2; default: one host");
+  sub->add_option("--cores", arguments.cores, "Ranks bound to each core, as 4,4,2; default: each rank has a core");
   sub->add_option("--pipeline", arguments.pipeline, "Chunks of a pipelined algorithm");
   return sub;
 }

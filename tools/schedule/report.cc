@@ -109,15 +109,16 @@ void Report::add(const Report& other) {
   left_fold = left_fold && other.left_fold;
 }
 
-Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& hosts, int pipeline) {
+Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& hosts, const std::vector<int>& cores, int pipeline) {
   Report sum;
   Group group;
   group.n = n;
   group.host_of = hosts;
+  group.core_of = cores;
   for (const int root : roots_of(algorithm.collective, n)) {
     group.root = root;
     group.pipeline = 1;
-    const int linked = hosts.empty() ? prove_linked(algorithm, group) : 0;
+    const int linked = hosts.empty() && cores.empty() ? prove_linked(algorithm, group) : 0;
     for (const int chunks : {1, 2, 5}) {
       group.pipeline = pipeline > 0 ? pipeline : chunks;
       sum.add(prove_group(algorithm, group));

@@ -30,7 +30,7 @@ struct Report {
 // place and not; up to 8 ranks, linked for ranks that reach each other's memory; pipeline 0: with 1, 2 and 5 chunks in
 // flight; and, on one host, the bounds that it claims to reach.
 // Throws Error(internal_error) with the first violation.
-Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& hosts, int pipeline);
+Report prove_all(const Algorithm& algorithm, int n, const std::vector<int>& hosts, const std::vector<int>& cores, int pipeline);
 
 // Proves a user's schedule, or throws Error(internal_error) that says why it is wrong.
 UserSchedule proven(UserSchedule schedule);

@@ -36,6 +36,7 @@ Subject of_file(const Arguments& arguments) {
     refuse(fmt::format("--root: {} is for root {}, not {}", arguments.name, read.root, arguments.root));
   if (arguments.pipeline != 0) refuse(fmt::format("--pipeline: {} has its chunks already", arguments.name));
   if (!arguments.hosts.empty()) refuse(fmt::format("--hosts: {} has its ranks already", arguments.name));
+  if (!arguments.cores.empty()) refuse(fmt::format("--cores: {} has its ranks already", arguments.name));
   return subject;
 }
 
@@ -45,7 +46,8 @@ void set_group(Subject& subject, const Arguments& arguments) {
   const std::string ranks = arguments.ranks.empty() ? std::string(ranks_default) : arguments.ranks;
   const auto [first, last] = range_of(ranks);
   if (first != last) refuse(fmt::format("-n: one number of ranks is needed here, not {}", ranks));
-  subject.hosts = hosts_of(arguments.hosts, first);
+  subject.hosts = sites_of(arguments.hosts, "--hosts", first);
+  subject.cores = sites_of(arguments.cores, "--cores", first);
   Group& group = subject.group;
   group.n = first;
   group.root = number(std::to_string(arguments.root), "--root", "", 0, first - 1);
@@ -88,18 +90,18 @@ std::pair<int, int> range_of(const std::string& text) {
   return {first, last};
 }
 
-std::vector<int> hosts_of(const std::string& text, int n) {
-  std::vector<int> hosts;
-  if (text.empty()) return hosts;
-  int host = 0;
-  for (size_t at = 0; at <= text.size(); ++host) {
+std::vector<int> sites_of(const std::string& text, std::string_view argument, int n) {
+  std::vector<int> sites;
+  if (text.empty()) return sites;
+  int site = 0;
+  for (size_t at = 0; at <= text.size(); ++site) {
     const size_t comma = std::min(text.find(',', at), text.size());
-    const int ranks = number(std::string_view(text).substr(at, comma - at), "--hosts", text, 1, n_max);
-    hosts.insert(hosts.end(), size_t(ranks), host);
+    const int ranks = number(std::string_view(text).substr(at, comma - at), argument, text, 1, n_max);
+    sites.insert(sites.end(), size_t(ranks), site);
     at = comma + 1;
   }
-  if (int(hosts.size()) != n) refuse(fmt::format("--hosts: {} are {} ranks, but -n is {}", text, hosts.size(), n));
-  return hosts;
+  if (int(sites.size()) != n) refuse(fmt::format("{}: {} are {} ranks, but -n is {}", argument, text, sites.size(), n));
+  return sites;
 }
 
 uint64_t bytes_of(const std::string& text, std::string_view argument, uint64_t least) {
@@ -131,6 +133,7 @@ Subject subject_of(const Arguments& arguments) {
   set_group(subject, arguments);
   Group group = subject.group;
   group.host_of = subject.hosts;
+  group.core_of = subject.cores;
   UserSchedule& schedule = subject.schedule;
   schedule.source = arguments.name;
   schedule.name = subject.algorithm->name;

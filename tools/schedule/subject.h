@@ -18,7 +18,7 @@ inline constexpr int pipeline_max = 4096;
 struct Arguments {
   std::string name;   // an algorithm's, or a file of JSON
   std::string ranks;  // "8", "1..64"; "": 4, or those of the file
-  std::string hosts;
+  std::string hosts, cores;
   std::string size = "1M";
   std::string message_max = "256K";
   std::string file;
@@ -33,8 +33,8 @@ struct Arguments {
 int number(std::string_view text, std::string_view argument, std::string_view whole, int least, int most);
 // "8" or "1..64".
 std::pair<int, int> range_of(const std::string& text);
-// "4,4,2": ranks of each host. Empty: one host.
-std::vector<int> hosts_of(const std::string& text, int n);
+// "4,4,2": ranks of each host, or core. Empty: as Group has it then.
+std::vector<int> sites_of(const std::string& text, std::string_view argument, int n);
 uint64_t bytes_of(const std::string& text, std::string_view argument, uint64_t least);
 double positive(double value, std::string_view argument);
 double not_negative(double value, std::string_view argument);
@@ -46,8 +46,8 @@ bool is_file(std::string_view name);
 // All ranks' schedules, as they are to be shown. A file's are not proven yet.
 struct Subject {
   const Algorithm* algorithm = nullptr;  // null: a file's
-  Group group;                           // of the catalog's; host_of is hosts
-  std::vector<int> hosts;
+  Group group;                           // of the catalog's; host_of is hosts, core_of cores
+  std::vector<int> hosts, cores;
   UserSchedule schedule;
 
   std::string title() const { return schedule.full_name(); }
