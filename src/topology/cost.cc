@@ -86,10 +86,10 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
     // Of ranks that share cores, who has its turn next on a core finds there what the one before has left, and must fetch what another
     // core has written. (Fits 8 ranks on two cores; see bench/choices.)
-    constexpr double fetched = 1.5;
+    const double fetched_byte_ns = m.copy_byte_ns * 0.6;
     if (waiting_ns == 0) return link;
     if (pair.same_core) link.byte_ns = link.near_byte_ns;
-    if (pair.other_core) link.byte_ns *= fetched, link.near_byte_ns *= fetched;
+    if (pair.other_core) link.byte_ns += fetched_byte_ns, link.near_byte_ns += fetched_byte_ns;
     return link;
   }
   const double link_speed_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
