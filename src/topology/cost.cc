@@ -71,6 +71,10 @@ constexpr uint64_t network_queued_bytes = 16 << 10;
 // What a byte takes over the loopback where messages are written in a row, of what it takes otherwise. (docs/tuning.md, over TCP.)
 constexpr double loopback_in_a_row = 0.7;
 
+// What a byte takes that another core has written, of what copying it takes, where ranks share cores: who has its turn next finds in its
+// core's cache what the one before has left. (Fits 8 ranks on two cores; see bench/choices.)
+constexpr double fetched = 0.6;
+
 // `waiting_ns`: how long a rank that shares its core waits for it.
 LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
   LinkCost link{.byte_ns = m.copy_byte_ns};
@@ -84,12 +88,11 @@ LinkCost link_cost(const Pair& pair, const MachineCosts& m, double waiting_ns) {
     link.shared_bytes = shm_shared_bytes;
     link.near_bytes = shm_near_bytes;
     link.near_byte_ns = std::min(m.near_copy_byte_ns, m.copy_byte_ns);
-    // Of ranks that share cores, who has its turn next on a core finds there what the one before has left, and must fetch what another
-    // core has written. (Fits 8 ranks on two cores; see bench/choices.)
-    const double fetched_byte_ns = m.copy_byte_ns * 0.6;
-    if (waiting_ns == 0) return link;
-    if (pair.same_core) link.byte_ns = link.near_byte_ns;
-    if (pair.other_core) link.byte_ns += fetched_byte_ns, link.near_byte_ns += fetched_byte_ns;
+    if (waiting_ns > 0 && pair.same_core) link.byte_ns = link.near_byte_ns;
+    if (waiting_ns > 0 && pair.other_core) {
+      link.byte_ns += fetched * m.copy_byte_ns;
+      link.near_byte_ns += fetched * m.copy_byte_ns;
+    }
     return link;
   }
   const double link_speed_byte_ns = pair.bits_per_s > 0 ? 8e9 / double(pair.bits_per_s) : m.network_byte_ns;
