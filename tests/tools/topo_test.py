@@ -108,6 +108,13 @@ class Explains(unittest.TestCase):
     def test_ranks_beyond_the_cores_share_them(self):
         self.assertEqual(self.explain("barrier", "-n", "64")["ranks_per_core"], 2)
 
+    def test_of_ranks_that_are_bound_to_a_core_one_may_work_for_all(self):
+        for bind in ([], ["--bind"]):
+            answer = self.explain("all_reduce", "64K", "-n", "96", *bind)
+            rounds = [c["rounds"] for c in answer["candidates"] if c["algorithm"] == "by_core"]
+            self.assertEqual((answer["ranks_per_core"], answer["bound"], rounds), (3, True, [3]) if bind else (3, False, []))
+        self.assertEqual(self.explain("all_reduce", "64K", "-n", "8", "--bind")["ranks_per_core"], 1)
+
     def test_as_text_for_this_host(self):
         done = topo("--explain", "all_reduce", "1M", "-n", "16")
         self.assertEqual((done.returncode, done.stderr), (0, ""))

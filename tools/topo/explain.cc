@@ -20,6 +20,12 @@
 namespace tutti {
 namespace {
 
+// Of `cores`, those of the rank at `place` among so many: one at least.
+std::vector<int> share_of(const std::vector<int>& cores, size_t place, size_t ranks) {
+  const size_t from = place * cores.size() / ranks, to = (place + 1) * cores.size() / ranks;
+  return {cores.begin() + std::ptrdiff_t(from), cores.begin() + std::ptrdiff_t(std::min(std::max(to, from + 1), cores.size()))};
+}
+
 PlannerOptions planner_options(const Question& question, const Host& host, const MachineCosts& costs) {
   const size_t n = size_t(question.n);
   PlannerOptions options;
@@ -31,6 +37,11 @@ PlannerOptions planner_options(const Question& question, const Host& host, const
   for (size_t r = 0; r < n; ++r) {
     places[r].host = int(r) * question.hosts / question.n;
     options.host_of.push_back(places[r].host);
+  }
+  for (size_t first = 0; question.bound && first < n;) {
+    const size_t end = size_t(std::upper_bound(options.host_of.begin(), options.host_of.end(), options.host_of[first]) - options.host_of.begin());
+    for (size_t r = first; r < end; ++r) places[r].cores_allowed = share_of(host.cores_allowed, r - first, end - first);
+    first = end;
   }
   std::vector<LinkKind> links(n * n, question.others);
   for (size_t from = 0; from < n; ++from)
@@ -161,7 +172,7 @@ Explanation explain(const Question& question, const Host& host, const MachineCos
                                   [&](const Answer& answer) { return answer.algorithm == candidate.algorithm; });
     if (seen) continue;  // with another number of chunks in flight, which is better
     result.answers.push_back(
-        answer_of(question, candidate, {0, question.n, 0, candidate.pipeline, options.host_of}));
+        answer_of(question, candidate, {0, question.n, 0, candidate.pipeline, options.host_of, options.costs.core_of}));
   }
   result.reason = reason_of(question, result.answers, result.contention);
   return result;
@@ -176,8 +187,8 @@ std::string to_text(const Explanation& explanation) {
                                  : q.hosts > 1    ? fmt::format("shared memory inside a host, {} between hosts", others)
                                                   : "over shared memory");
   if (explanation.contention > 1)
-    text += fmt::format("{:g} ranks share a core: their work adds up, and a message waits for its reader's turn\n",
-                        explanation.contention);
+    text += fmt::format("{:g} ranks share a core{}: their work adds up, and a message waits for its reader's turn\n",
+                        explanation.contention, q.bound ? ", to which they are bound" : "");
   text += fmt::format("\n  {:<20} {:>12} {:>8} {:>12} {:>10} {:>14}\n", "algorithm", "predicted", "rounds",
                       "bytes sent*", "messages", "between hosts*");
   for (const Answer& answer : explanation.answers) {
@@ -202,7 +213,8 @@ std::string to_json(const Explanation& explanation) {
                                  {"hosts", q.hosts},
                                  {"transport", fmt::format("{}{}", q.shared_memory ? "shm," : "",
                                                            q.others == LinkKind::verbs ? "verbs" : "tcp")},
-                                 {"ranks_per_core", explanation.contention}};
+                                 {"ranks_per_core", explanation.contention},
+                                 {"bound", q.bound}};
   json["candidates"] = nlohmann::ordered_json::array();
   for (const Answer& answer : explanation.answers)
     json["candidates"].push_back({{"algorithm", answer.algorithm},

@@ -18,6 +18,7 @@ struct Question {
   uint64_t bytes = 0;
   int n = 1;
   int hosts = 1;               // ranks fill them in blocks; all are like the one given
+  bool bound = false;          // each rank to its share of its host's allowed cores, in blocks; else all to all of them
   bool shared_memory = true;   // inside a host
   LinkKind others = LinkKind::tcp;  // what connects the other pairs: tcp or verbs
   size_t message_bytes_max = 256 * 1024;

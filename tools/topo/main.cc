@@ -34,6 +34,7 @@ struct Arguments {
   std::vector<std::string> explain;  // a collective and a size
   int n = 0;                         // 0: as many as there are allowed CPUs
   int hosts = 1;
+  bool bind = false;
   std::string transport = "shm,tcp";
 };
 
@@ -50,6 +51,8 @@ void declare(CLI::App& app, Arguments& arguments) {
   explain->expected(1, 2)->type_name("COLLECTIVE SIZE")->excludes("--xml")->excludes("--svg");
   app.add_option("-n", arguments.n, "Number of ranks (default: as many as there are allowed CPUs)")->needs(explain);
   app.add_option("--hosts", arguments.hosts, "Number of hosts that the ranks fill in blocks (default 1)")
+      ->needs(explain);
+  app.add_flag("--bind", arguments.bind, "The ranks are bound to cores, as tutti-run --bind does: ranks that share one are known")
       ->needs(explain);
   app.add_option("--transport", arguments.transport,
                  "What may be used, as TUTTI_TRANSPORT says it: shm,tcp (default), shm,verbs, tcp or verbs")->needs(explain);
@@ -95,6 +98,7 @@ Question question_of(const Arguments& arguments, const Host& host) {
   if (question.n < 1 || question.n > ranks_max)
     refuse(fmt::format("-n: {} is not a number of ranks between 1 and {}", question.n, ranks_max));
   question.hosts = arguments.hosts;
+  question.bound = arguments.bind;
   if (question.hosts < 1 || question.hosts > question.n)
     refuse(fmt::format("--hosts: {} is not a number of hosts between 1 and the {} ranks", question.hosts, question.n));
   const std::string& transport = arguments.transport;
