@@ -24,7 +24,7 @@ class Shows(unittest.TestCase):
 
     def test_lists_all_algorithms(self):
         names = [line.split()[0] for line in self.output("list").splitlines()]
-        self.assertEqual(len(names), 45)
+        self.assertEqual(len(names), 47)
         self.assertIn("all_reduce/ring", names)
 
     def test_prints_schedules_and_plans(self):
@@ -39,6 +39,8 @@ class Shows(unittest.TestCase):
                          " (36 proofs, 4 in the memory of all), 16 rounds, 1.000 x least bytes, 0.00 x scratch, 1 slots, same bits\n")
         self.assertIn("same bits, rank order", self.output("check", "all_reduce/two_shot", "-n", "9"))
         self.assertIn("proven", self.output("check", "all_reduce/hierarchical", "-n", 7, "--hosts", "4,2,1"))
+        self.assertIn("3 rounds", self.output("check", "all_reduce/by_core", "-n", 7, "--cores", "4,2,1"))
+        self.assertIn("2 rounds", self.output("check", "all_reduce/by_core", "-n", 7))
 
     def test_proves_all_for_1_to_64_ranks(self):
         names = [line.split()[0] for line in self.output("list").splitlines()]
@@ -123,6 +125,8 @@ class Refuses(unittest.TestCase):
                 (("print", "all_reduce/ring", "-n", 4, "--root", 1), "--root: all_reduce/ring has none"),
                 (("print", "all_reduce/ring", "-n", 4, "--rank", 9), "--rank: 9 is not within 0..3"),
                 (("print", "all_reduce/hierarchical", "-n", 4, "--hosts", "2,1"), "--hosts: 2,1 are 3 ranks, but -n is 4"),
+                (("print", "reduce/by_core", "-n", 4, "--cores", "2,1"), "--cores: 2,1 are 3 ranks, but -n is 4"),
+                (("print", "reduce/by_core", "-n", 4, "--cores", "2,x"), "--cores: '2,x' is no whole number"),
                 (("price", "all_reduce/ring", "--size", "much"), "--size: 'much' is no size"),
                 (("price", "all_reduce/ring", "--gbps", 0), "--gbps: 0 is not within"),
                 (("draw", "broadcast/chain", "--pipeline", -1), "--pipeline: -1 is not within 1..4096"),
@@ -141,6 +145,7 @@ class Refuses(unittest.TestCase):
                     (("print", path, "--root", 1), 2, f"--root: {path} is for root 0, not 1"),
                     (("draw", path, "--pipeline", 2), 2, f"--pipeline: {path} has its chunks already"),
                     (("price", path, "--hosts", "2,1"), 2, f"--hosts: {path} has its ranks already"),
+                    (("price", path, "--cores", "2,1"), 2, f"--cores: {path} has its ranks already"),
                     (("check", str(path) + ".json"), 2, ".json.json: cannot be read: No such file or directory"),
                     (("import", path), 2, "line 1: '<' is expected"),
                     (("import", "/nowhere.xml"), 1, "cannot read /nowhere.xml: No such file or directory")]:
