@@ -243,11 +243,11 @@ inline Claim broadcast_hierarchical_claim(const Group& g) {
   }
   return {rounds, double(most), 1};
 }
-inline Claim reduce_by_site_claim(const Group& g, const Sites& hosts) {
-  const auto in_host = [&](int host) { return hosts.size(host) > 1 ? 1 : 0; };
-  const int n = hosts.count(), reach = knomial_reach<2>(0, n);
-  return {join_knomial_rounds<2>(0, reach, n, hosts.site(g.root), in_host), g.n > 1 ? 1.0 : 0.0, 1,
-          hosts.in_rank_order(), n == 1};
+inline Claim reduce_by_site_claim(const Group& g, const Sites& sites) {
+  const auto at_site = [&](int site) { return sites.size(site) > 1 ? 1 : 0; };
+  const int n = sites.count(), reach = knomial_reach<2>(0, n);
+  return {join_knomial_rounds<2>(0, reach, n, sites.site(g.root), at_site), g.n > 1 ? 1.0 : 0.0, 1,
+          sites.in_rank_order(), n == 1};
 }
 inline Claim reduce_hierarchical_claim(const Group& g) { return reduce_by_site_claim(g, Sites::hosts_of(g)); }
 inline Claim reduce_by_core_claim(const Group& g) { return reduce_by_site_claim(g, Sites::cores_of(g)); }

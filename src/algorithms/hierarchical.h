@@ -48,9 +48,9 @@ void all_reduce_hierarchical(V& v, const Group& group) {
   all_gather_direct(in_host, place, hosts.size(mine), target);
 }
 
-// Who speaks for a host where a root is: the root, or the host's first rank.
-inline int host_leader(const Sites& hosts, int host, int root) {
-  return host == hosts.site(root) ? root : hosts.member(host, 0);
+// Who speaks for a site where a root is: the root, or the site's first rank.
+inline int leader_of(const Sites& sites, int site, int root) {
+  return site == sites.site(root) ? root : sites.member(site, 0);
 }
 
 // Chunk by chunk: down a binomial tree of the hosts' leaders, and from each to the ranks of its host.
@@ -58,8 +58,8 @@ template <class V>
 void broadcast_hierarchical(V& v, const Group& group) {
   const Sites hosts = Sites::hosts_of(group);
   const int n_hosts = hosts.count(), root_host = hosts.site(group.root), mine = hosts.site(group.rank);
-  const int leader = host_leader(hosts, mine, group.root);
-  const auto leader_at = [&](int place) { return host_leader(hosts, (place + root_host) % n_hosts, group.root); };
+  const int leader = leader_of(hosts, mine, group.root);
+  const auto leader_at = [&](int place) { return leader_of(hosts, (place + root_host) % n_hosts, group.root); };
   for (int c = 0; c < group.pipeline; ++c) {
     if (group.rank != leader) {
       v.recv(leader, out(c));
@@ -73,23 +73,23 @@ void broadcast_hierarchical(V& v, const Group& group) {
   }
 }
 
-// Everybody sends to its host's leader, which adds; the leaders' sums go up a binomial tree of hosts. Or of cores.
+// Everybody sends to its site's leader, which adds; the leaders' sums go up a binomial tree of sites.
 template <class V>
-void reduce_by_site(V& v, const Group& group, const Sites& hosts) {
-  const int rank = group.rank, root = group.root, mine = hosts.site(rank), size = hosts.size(mine);
-  const int leader = host_leader(hosts, mine, root);
+void reduce_by_site(V& v, const Group& group, const Sites& sites) {
+  const int rank = group.rank, root = group.root, mine = sites.site(rank), size = sites.size(mine);
+  const int leader = leader_of(sites, mine, root);
   if (rank != leader) return v.send(leader, in(0));
   const auto same = [](Slice s) { return s; };
   Slice sum = in(0);
   if (size > 1) {
     sum = rank == root ? out(0) : scratch(0);
-    Renamed in_host(
-        v, [&](int p) { return hosts.member(mine, p); }, same);
-    add_in_rank_order(in_host, hosts.place(rank), size, in(0), sum, scratch(1));
+    Renamed at_site(
+        v, [&](int p) { return sites.member(mine, p); }, same);
+    add_in_rank_order(at_site, sites.place(rank), size, in(0), sum, scratch(1));
   }
   Renamed across(
-      v, [&](int host) { return host_leader(hosts, host, root); }, same);
-  if (!join_knomial<2>(across, mine, hosts.count(), hosts.site(root), sum, out(0), scratch(0), scratch(1))) return;
+      v, [&](int site) { return leader_of(sites, site, root); }, same);
+  if (!join_knomial<2>(across, mine, sites.count(), sites.site(root), sum, out(0), scratch(0), scratch(1))) return;
   if (group.n == 1) v.copy(in(0), out(0));
   v.finish(out(0));
 }
