@@ -86,7 +86,7 @@ TEST_F(OptionsOfACall, AreRefusedByNameAndValue) {
   options.algorithm = "ring";
   options.determinism = tuttiDeterminismStrict;
   expect(reduce(options), "options->algorithm \"ring\" is none of all_reduce that adds as this call's determinism asks: "
-                          "there are one_shot, two_shot");
+                          "there are one_shot, by_core, two_shot");
   ASSERT_OK(reduce(options, tuttiMax)) << "whose bits do not depend on the order";
 }
 
