@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <initializer_list>
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schedule/check.h"
@@ -82,13 +85,14 @@ TEST_P(EveryAlgorithm, IsProvenForMoreThan64Ranks) {
   }
 }
 
-class Hierarchical : public EveryAlgorithm {
+// Algorithms that know which ranks are near each other: on one host, or on one core.
+class BySite : public EveryAlgorithm {
  protected:
   // With the first, the last, the middle and one more rank as root.
-  void proves_on(const std::vector<int>& hosts) const {
+  void proves_on(const std::vector<int>& sites) const {
     Group group;
-    group.n = int(hosts.size());
-    group.host_of = hosts;
+    group.n = int(sites.size());
+    (algorithm().of_shared_cores ? group.core_of : group.host_of) = sites;
     group.pipeline = algorithm().pipelined ? 1 + group.n % 3 : 1;
     std::set<int> roots = {0};
     if (meaning(algorithm().collective).rooted) roots = {0, group.n - 1, group.n / 2, group.n / 3};
@@ -99,13 +103,13 @@ class Hierarchical : public EveryAlgorithm {
   }
 };
 
-TEST_P(Hierarchical, IsProvenForEqualHostsInAnyOrder) {
-  for (int hosts = 1; hosts <= 8; ++hosts)
+TEST_P(BySite, IsProvenForEqualSitesInAnyOrder) {
+  for (int sites = 1; sites <= 8; ++sites)
     for (int each = 1; each <= 8; ++each) {
       std::vector<int> blocks, dealt;
-      for (int r = 0; r < hosts * each; ++r) {
+      for (int r = 0; r < sites * each; ++r) {
         blocks.push_back(r / each);
-        dealt.push_back(r % hosts * 7 - 3);  // host numbers are any numbers
+        dealt.push_back(r % sites * 7 - 3);  // sites' numbers are any numbers
       }
       proves_on(blocks);
       proves_on(dealt);
@@ -113,17 +117,19 @@ TEST_P(Hierarchical, IsProvenForEqualHostsInAnyOrder) {
     }
 }
 
-TEST_P(Hierarchical, IsProvenForUnevenHosts) {
+TEST_P(BySite, IsProvenForUnevenSites) {
   const uint64_t seed = 11;
   std::mt19937_64 random(seed);
   for (int i = 0; i < 1000; ++i) {
-    std::vector<int> hosts(1 + random() % 24);
-    const size_t n_hosts = 1 + random() % 6;
-    for (int& host : hosts) host = int(random() % n_hosts);
-    proves_on(hosts);
+    std::vector<int> sites(1 + random() % 24);
+    const size_t n_sites = 1 + random() % 6;
+    for (int& site : sites) site = int(random() % n_sites);
+    proves_on(sites);
     if (HasFatalFailure()) FAIL() << "seed " << seed << " case " << i;
   }
 }
+
+class Hierarchical : public EveryAlgorithm {};
 
 TEST_P(Hierarchical, CrossesBetweenHostsWithTheLeastBytes) {
   // Two hosts of four: of an all_reduce each byte leaves a host once (for the sum, or for the result), of a broadcast
@@ -145,43 +151,7 @@ TEST_P(Hierarchical, CrossesBetweenHostsWithTheLeastBytes) {
   }
 }
 
-class ByCore : public EveryAlgorithm {
- protected:
-  void proves_on(const std::vector<int>& cores) const {
-    Group group;
-    group.n = int(cores.size());
-    group.core_of = cores;
-    std::set<int> roots = {0};
-    if (meaning(algorithm().collective).rooted) roots = {0, group.n - 1, group.n / 2, group.n / 3};
-    for (const int root : roots) {
-      group.root = root;
-      proves(group);
-    }
-  }
-};
-
-TEST_P(ByCore, IsProvenForAnyRanksOnAnyCores) {
-  for (int cores = 1; cores <= 8; ++cores)
-    for (int each = 1; each <= 8; ++each) {
-      std::vector<int> blocks, dealt;
-      for (int r = 0; r < cores * each; ++r) {
-        blocks.push_back(r / each * each);
-        dealt.push_back(r % cores);
-      }
-      proves_on(blocks);
-      proves_on(dealt);
-      if (HasFatalFailure()) return;
-    }
-  const uint64_t seed = 12;
-  std::mt19937_64 random(seed);
-  for (int i = 0; i < 1000; ++i) {
-    std::vector<int> cores(1 + random() % 24);
-    const size_t n_cores = 1 + random() % 6;
-    for (int& core : cores) core = int(random() % n_cores);
-    proves_on(cores);
-    if (HasFatalFailure()) FAIL() << "seed " << seed << " case " << i;
-  }
-}
+class ByCore : public EveryAlgorithm {};
 
 TEST_P(ByCore, OnlyTheFirstRankOfACoreSendsToAnother) {
   const std::vector<int> cores = {0, 0, 0, 3, 3, 5, 5, 5};
@@ -354,16 +324,18 @@ TEST(Catalog, ReachesTheLowerBounds) {
   }
 }
 
-std::vector<size_t> rows_named(std::string_view name) {
+std::vector<size_t> rows_named(std::initializer_list<std::string_view> names) {
   std::vector<size_t> rows;
   for (size_t i = 0; i < catalog().size(); ++i)
-    if (catalog()[i].name == name) rows.push_back(i);
+    if (std::find(names.begin(), names.end(), catalog()[i].name) != names.end()) rows.push_back(i);
   return rows;
 }
 
-INSTANTIATE_TEST_SUITE_P(Catalog, Hierarchical, testing::ValuesIn(rows_named("hierarchical")),
+INSTANTIATE_TEST_SUITE_P(Catalog, BySite, testing::ValuesIn(rows_named({"hierarchical", "by_core"})),
                          [](const auto& row) { return name_of(catalog()[row.param]); });
-INSTANTIATE_TEST_SUITE_P(Catalog, ByCore, testing::ValuesIn(rows_named("by_core")),
+INSTANTIATE_TEST_SUITE_P(Catalog, Hierarchical, testing::ValuesIn(rows_named({"hierarchical"})),
+                         [](const auto& row) { return name_of(catalog()[row.param]); });
+INSTANTIATE_TEST_SUITE_P(Catalog, ByCore, testing::ValuesIn(rows_named({"by_core"})),
                          [](const auto& row) { return name_of(catalog()[row.param]); });
 INSTANTIATE_TEST_SUITE_P(Catalog, EveryAlgorithm, testing::Range(size_t{0}, catalog().size()),
                          [](const auto& row) { return name_of(catalog()[row.param]); });
