@@ -67,12 +67,13 @@ def schedules(build, collective, algorithms, ranks, hosts, pipeline):
     """{algorithm: its steps as text}: equal where two algorithms are one schedule for so many ranks."""
     texts = {}
     for name in algorithms:
+        if name == "by_core" and not hosts and ranks > len(os.sched_getaffinity(0)):
+            texts[name] = name  # for ranks that are dealt out to cores, as tutti-perf binds them; print is of such that have one each
+            continue
         command = [build / "tools/schedule/tutti-schedule", "print", f"{collective}/{name}", "-n", str(ranks), "--lowered",
                    "--pipeline", str(pipeline)]
         if hosts:
             command += ["--hosts", ",".join(["1"] * ranks)]
-        elif ranks > (cores := len(os.sched_getaffinity(0))):  # bound, in equal parts
-            command += ["--cores", ",".join(str((core + 1) * ranks // cores - core * ranks // cores) for core in range(cores))]
         printed = subprocess.run(command, capture_output=True, text=True)
         texts[name] = any_order(printed.stdout) if printed.returncode == 0 else name
     return texts

@@ -227,8 +227,7 @@ class Lending {
     way.watched = way.leads && (!way.settles || may_end_early(way, trial));
     return way;
   }
-  // Nobody else counts a trial's calls where each leads for itself. What is copied among ranks that share cores may take three times as
-  // long as what is lent, and then a trial of runs would last as long as a hundred calls.
+  // Nobody else counts a trial's calls where each leads for itself; and a run of the slower way is long.
   static bool may_end_early(const Way& way, const Trial& trial) noexcept { return kinds[way.kind].by_each && trial.counts_runs(); }
   // Whether, so far, the other way has taken too long to be the better one: its run, or the calls before that, as long as a run as ever.
   bool is_lost(const Way& way, const Trial& trial, TimeNs now) noexcept {

@@ -55,7 +55,7 @@ struct CostModel {
   uint64_t near_reduce_bytes = 0;   // the first that a rank reads in a call, which cost
   double near_reduce_byte_ns = 0;   // so much each: what little a call moves stays in a near cache, in pieces or not
   double contention = 1;            // ranks that share one core
-  std::vector<int> core_of;         // of every rank, where ranks are bound to cores that they share (as Group has it); else empty
+  std::vector<int> core_of;         // of every rank, the lowest one that is bound to its core; empty where no two share one
   double switch_ns = 0;             // what a rank that must wait costs its core: another one runs meanwhile
 
   // Of a rank that has read so much in this call.
