@@ -545,7 +545,7 @@ TEST_P(LivenessOf, WhoHasCalledAnotherOneThanTheOneThatIsWaitedInEndsAllWithBoth
   unsigned seed = 0;
   for (int waits = 0; waits < size; ++waits)
     for (int other = 0; other < size; ++other) {
-      if (other == waits) continue;
+      if (other == waits || (test::sanitized && size > 9 && (5 * waits + other) % 8 != 0)) continue;
       Network ranks(size, ++seed);
       const bool later = seed % 2 == 0;
       for (int rank = 0; rank < size; ++rank) ranks.call(rank, {broadcast_from(7)});

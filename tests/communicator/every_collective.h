@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory_resource>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,25 +15,11 @@
 
 #include "base/types.h"
 #include "communicator/elsewhere.h"
-#include "reduce/reference.h"
+#include "communicator/values.h"
 #include "schedule/collective.h"
 #include "tutti/tutti.h"
 
 namespace tutti::test {
-
-// Small integers, whose sums and products of up to 9 ranks are exact in every type (float8e5m2 has three bits) in any
-// order: 0 and 1, or 0 and 2, for sums; powers of two for products, of which few are not 1.
-inline double input_value(ReduceOp op, int rank, size_t i) {
-  const size_t k = size_t(rank) * 7 + i;
-  switch (op) {
-    case ReduceOp::prod: return (size_t(rank) + i) % 5 == 0 ? 2 : 1;
-    case ReduceOp::sum: return double(k % 2);
-    case ReduceOp::avg: return double(k % 2) * 2;
-    case ReduceOp::min:
-    case ReduceOp::max: return double(k % 13);
-    default: return double(k % 7);
-  }
-}
 
 // One buffer with guard bytes around it, at an offset from alignment. Every second one that is large enough to be lent
 // is memory of tuttiMemAlloc.
@@ -115,10 +102,12 @@ class EveryCall {
     const auto there = [&] { return call_elsewhere(first, second, sent, received, comm, *elsewhere); };
     ASSERT_EQ(elsewhere == nullptr ? here() : there(), tuttiSuccess) << what << ": " << tuttiGetLastError(comm);
     ASSERT_TRUE(expected.empty() || std::memcmp(recv, expected.data(), expected.size()) == 0) << what;
-    // What is input only is as it was.
-    for (size_t i = 0; i < input.size() && (in_input || !one_buffer); ++i) {
-      const bool overwritten = in_input && i >= own_at && i < own_at + expected.size();
-      ASSERT_TRUE(overwritten || send[i] == std::byte(input[i])) << what << ": input byte " << i << " has changed";
+    // What is input only is as it was: all of it, or what lies around the output.
+    if (!one_buffer || in_input) {
+      const size_t output_at = in_input ? own_at : input.size(), output_end = in_input ? own_at + expected.size() : input.size();
+      ASSERT_TRUE(std::equal(input.begin(), input.begin() + long(output_at), reinterpret_cast<const uint8_t*>(send)) &&
+                  std::equal(input.begin() + long(output_end), input.end(), reinterpret_cast<const uint8_t*>(send) + output_end))
+          << what << ": the input has changed";
     }
     first.expect_guards(what);
     second.expect_guards(what);
@@ -134,34 +123,30 @@ class EveryCall {
 
   // Bytes [first, first + size) of a rank's input.
   Bytes input_of(int rank, size_t first, size_t size) const {
+    if (means_.reduces) return reduce_input(case_.type, case_.op, rank, first / element_bytes(case_.type), size);
     Bytes input(size);
-    const size_t width = element_bytes(case_.type);
-    for (size_t at = 0; means_.reduces && at < size; at += width)
-      element_from_double(case_.type, input_value(case_.op, rank, (first + at) / width), &input[at]);
-    for (size_t at = 0; !means_.reduces && at < size; ++at)
-      input[at] = uint8_t((first + at) * 31 + (first + at) / 251 + size_t(rank) * 17);
+    fill_with_bytes(input.data(), first + size_t(rank) * 4099, size);
     return input;
   }
 
-  // What this rank is to get of another's input: its own block of it, or all there is.
-  Bytes part_for_me(int rank) const {
-    const Part part = means_.input_of(rank == case_.root);
-    const bool one_of_many = means_.blocks && part == Part::all;
-    return input_of(rank, one_of_many ? size_t(rank_) * block_bytes_ : 0, block_bytes_);
+  // Where in another's input what this rank is to get of it begins: with its own block of it, or at the front.
+  size_t part_for_me(int rank) const {
+    const bool one_of_many = means_.blocks && means_.input_of(rank == case_.root) == Part::all;
+    return one_of_many ? size_t(rank_) * block_bytes_ : 0;
   }
 
   Bytes result() const {
     if (output_ == Part::none) return {};
-    std::vector<Bytes> parts;
-    const bool of_root = means_.rooted && !means_.reduces && means_.input == Part::none;
-    for (int r = 0; r < n_ && !of_root; ++r) parts.push_back(part_for_me(r));
-    if (of_root) return part_for_me(case_.root);
-    if (means_.reduces) {
-      parts.resize(means_.joined(uint32_t(rank_), uint32_t(n_)));
-      return reference_reduce(case_.type, case_.op, parts, case_.op == ReduceOp::avg ? uint32_t(parts.size()) : 1);
-    }
+    if (means_.reduces)
+      return reduce_result(case_.type, case_.op, means_.joined(uint32_t(rank_), uint32_t(n_)),
+                           part_for_me(0) / element_bytes(case_.type), block_bytes_);
+    const bool of_root = means_.rooted && means_.input == Part::none;
+    if (of_root) return input_of(case_.root, part_for_me(case_.root), block_bytes_);
     Bytes all;
-    for (const Bytes& part : parts) all.insert(all.end(), part.begin(), part.end());
+    for (int r = 0; r < n_; ++r) {
+      const Bytes part = input_of(r, part_for_me(r), block_bytes_);
+      all.insert(all.end(), part.begin(), part.end());
+    }
     return all;
   }
 
