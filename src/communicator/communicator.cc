@@ -311,7 +311,7 @@ void Communicator::copy_by_kernel(const Operation& operation, Work& work, const 
     case Lending::Duty::offers: work.offers = Offer::half; return;
     case Lending::Duty::puts:
       if (work.input_region == nullptr) work.input_region = &private_memory_;
-      work.puts = alone ? Puts::else_sends : Puts::in_turn;
+      work.puts = alone ? Puts::else_sends : crowded_ ? Puts::when_offered : Puts::in_turn;
       return;
     case Lending::Duty::tries_offers: {
       const bool is_idle = alone || (in_place && size_ == 2);

@@ -209,7 +209,8 @@ class Communicator {
     constexpr size_t put_alone_bytes_min = size_t{128} << 10;
     const size_t bytes_min = call.kind == Collective::send_recv ? put_alone_bytes_min : lent_bytes_min_of(call);
     if (buffer_bytes(call, layout) < bytes_min) return Lending::Duty::none;
-    if (crowded_ && block_bytes < lent_call_bytes_min) return Lending::Duty::none;
+    const bool is_gather = served_as(call.kind) == Collective::gather;
+    if (crowded_ && block_bytes < (is_gather ? crowded_offer_bytes_min : lent_call_bytes_min)) return Lending::Duty::none;
     return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
   }
   // The same of any request: whether there is something, or may be, so that it cannot be begun again as it was.
@@ -375,7 +376,8 @@ class Communicator {
   }
   // Of the whole buffer; who sends to the root of a gather_v has but one block, and the root says by each whether it takes it.
   size_t lent_bytes_min_of(const Call& call) const noexcept {
-    return call.kind == Collective::gather_v && int(call.root) != rank_ && lends_private_ && !crowded_ ? offered_bytes_min : lent_call_bytes_min;
+    if (call.kind != Collective::gather_v || int(call.root) == rank_ || !lends_private_) return lent_call_bytes_min;
+    return crowded_ ? crowded_offer_bytes_min : offered_bytes_min;
   }
   bool is_root_of(const Call& call, bool sends) const noexcept {
     return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;

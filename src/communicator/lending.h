@@ -29,8 +29,8 @@ namespace tutti {
 // Where blocks go one way, from a root or to it, each that sends lends for itself, and times itself: who lends waits until all has
 // been read, which takes no less than it takes the others, so if that is sooner than to copy, it is sooner for all. Where a receiver
 // offers the memory that data go to, so that who sends has them written there, it is the receiver who leads, by offering or not: the
-// root of a gather, where each rank has a core, and who receives what is sent alone. (That may have to end before its receiver comes,
-// so it is never lent but to one who waits for it.)
+// root of a gather, and who receives what is sent alone. (That may have to end before its receiver comes, so it is never lent but to one
+// who waits for it.) So a gather's copies are made by all who send, and where ranks share cores, on all of these.
 //
 // In a group of sends and receives, who receives from a rank before it does as that rank does, and who does not leads.
 class Lending {
@@ -50,8 +50,8 @@ class Lending {
     bool is_root, in_place, crowded;
   };
   // Where ranks share cores, not of all kinds. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5
-  // times as long lent; all_to_all from 256 KiB on 0.76 to 1.03, all_to_all_v 0.81 to 1.09, scatter 0.4 to 1.0, gather 0.8 to 1.0, sends in
-  // groups 0.4 to 1.0.)
+  // times as long lent; all_to_all from 256 KiB on 0.76 to 1.03, all_to_all_v 0.81 to 1.09, scatter 0.4 to 1.0, sends in groups
+  // 0.4 to 1.0; gather 0.8 to 1.0, and 0.3 to 0.7 of that where those who send write to the root's memory.)
   static constexpr Duty duty_of(Collective collective, const Place& at) noexcept {
     const bool two = at.ranks == 2;
     switch (served_as(collective)) {
@@ -65,7 +65,6 @@ class Lending {
         if (at.is_root) return two && at.in_place ? Duty::lends_or_puts : Duty::lends;
         return two ? answer(at) : Duty::none;
       case Collective::gather:
-        if (at.crowded) return at.is_root ? Duty::none : Duty::lends;
         return at.is_root ? Duty::tries_offers : Duty::puts;
       case Collective::send_recv: return at.crowded ? Duty::none : at.is_root ? Duty::puts : Duty::tries_offers;
       default: return Duty::none;

@@ -233,12 +233,11 @@ TEST(Lending, HasADutyForEachSide) {
     EXPECT_EQ(duty(kind, 2, false, false, true), none);
   }
   for (const Collective kind : {Collective::gather, Collective::gather_v})
-    for (const int ranks : {2, 3}) {
-      EXPECT_EQ(duty(kind, ranks, true), tries_offers);
-      EXPECT_EQ(duty(kind, ranks, false), puts);
-      EXPECT_EQ(duty(kind, ranks, true, false, true), none);
-      EXPECT_EQ(duty(kind, ranks, false, false, true), lends);
-    }
+    for (const int ranks : {2, 3})
+      for (const bool crowded : {false, true}) {
+        EXPECT_EQ(duty(kind, ranks, true, false, crowded), tries_offers);
+        EXPECT_EQ(duty(kind, ranks, false, false, crowded), puts);
+      }
   EXPECT_EQ(duty(Collective::broadcast, 2, true), lends);
   EXPECT_EQ(duty(Collective::broadcast, 2, true, true), lends_or_puts);
   EXPECT_EQ(duty(Collective::exscan, 2, true), lends_or_puts);

@@ -568,6 +568,30 @@ TEST(PrivateMemory, IsWrittenWhereItIsOffered) {
   EXPECT_FALSE(is_written(size_t{1} << 20, all_to_all_of));
 }
 
+// Where ranks share cores, who sends to a root waits for its word and lets it run.
+TEST(PrivateMemory, IsWrittenInACrowdToo) {
+  if (!is_read(size_t{1} << 20, scatter_of)) GTEST_SKIP() << "nothing is lent here: the kernel forbids it";
+  EXPECT_TRUE(is_written(size_t{1} << 20, gather_of, crowd()));
+  EXPECT_TRUE(is_written(size_t{1} << 20, gather_v_of, crowd()));
+  EXPECT_FALSE(is_written(size_t{64} << 10, gather_of, crowd()));
+  EXPECT_FALSE(is_written(size_t{1} << 20, all_to_all_of, crowd()));
+}
+
+// A root that is late, in calls of which it has offered its memory for the one before: what is sent waits for it, or for some time only.
+TEST(PrivateMemory, IsReadRightWhereARootIsLate) {
+  test::run_threads(5, {}, [](int rank, tuttiComm_t comm) {
+    constexpr size_t count = 50'001;
+    std::vector<int32_t> in(count), out(5 * count);
+    for (int turn = 0; turn < calls; ++turn) {
+      if (rank == 0 && turn % 8 > 5) ::usleep(useconds_t(4'000 * (turn % 5)));
+      fill(in.data(), rank, 0, turn, count);
+      ASSERT_EQ(tuttiGather(in.data(), out.data(), count, tuttiInt32, 0, comm, nullptr), tuttiSuccess) << tuttiGetLastError(comm);
+      for (int peer = 0; rank == 0 && peer < 5; ++peer)
+        ASSERT_TRUE(holds(out.data() + size_t(peer) * count, peer, 0, turn, count)) << "turn " << turn << " block " << peer;
+    }
+  });
+}
+
 // Groups.
 TEST(PrivateMemory, IsReadRightInGroups) {
   test::run_threads(2, {}, [](int rank, tuttiComm_t comm) {

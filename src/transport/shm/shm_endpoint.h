@@ -233,6 +233,9 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void publish_lent(const LentPlace& place, size_t bytes, uint64_t signature) noexcept;
   bool is_offering() const noexcept;
   bool is_offered(size_t bytes, uint64_t signature, int looks_max) noexcept;
+  bool next_is_offered() const noexcept;
+  bool offers_are_missed() const noexcept;  // so that it is not worth while to wait for one
+  bool awaits_offer() noexcept;
   bool peer_reads() const noexcept;
   // What follows a message like it within this time of that one's begin is of a stream.
   static constexpr TimeNs stream_ns_max = 5 * ns_per_us;
@@ -347,6 +350,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   uint32_t taken_offer_ = 0;  // the last one's number
   uint32_t awaited_ = 0;      // the last message whose memory was waited for, in case it is offered,
   uint32_t missed_ = 0;       // and how many in a row it was not
+  TimeNs awaited_until_ = 0;  // where that goes on over several calls; 0: it has come, or is waited for no longer
   TimeNs asked_at_ = 0;       // when a message was last sent that might be lent at leisure
   std::span<const std::byte> put_;  // what follows what was put: it lies with the receiver already
   struct Offered {

@@ -22,6 +22,7 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   if (!may_send_line()) return Status::again;
   if (puts == Puts::at_leisure && !finds_leisure(bytes, signature)) return send(data, bytes, signature, bytes_done);
   if (puts == Puts::in_turn && is_offering() && !look_whether_consumed(sent_)) return Status::again;
+  if (puts == Puts::when_offered && awaits_offer()) return Status::again;
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
   if (puts != Puts::nowhere && puts != Puts::at_leisure && !goes_on) {
     constexpr int looks_max = 5000;  // a tenth of a millisecond
@@ -61,24 +62,47 @@ bool ShmEndpoint::finds_leisure(size_t bytes, uint64_t signature) noexcept {
   return is_offered(bytes, signature, looks_max);
 }
 
+bool ShmEndpoint::next_is_offered() const noexcept {
+  const uint32_t number = out_->offer.number.load(std::memory_order_acquire);  // pairs with the store in offer()
+  return number == sent_ + 1 && number != taken_offer_ && number != 0;
+}
+
+bool ShmEndpoint::offers_are_missed() const noexcept {
+  constexpr uint32_t misses_max = 4, rarely = 16;
+  return missed_ >= misses_max && missed_ % rarely != 0;
+}
+
+// Whether the message waits, in calls to come, for a receiver who offered memory in its last call: it may have to run first, on this
+// rank's core. But not for long, as it may be in another call.
+bool ShmEndpoint::awaits_offer() noexcept {
+  constexpr TimeNs wait_max_ns = 10 * ns_per_ms;
+  if (!may_put_ || peek_ == nullptr || !is_offering()) return false;
+  if (!look_whether_consumed(sent_)) return true;
+  if (awaited_ != sent_ + 1) {
+    awaited_ = sent_ + 1;
+    awaited_until_ = now_ns() + wait_max_ns;
+  }
+  const bool is_here = next_is_offered(), has_waited = awaited_until_ == 0;
+  if (has_waited) return false;
+  if (!is_here && !offers_are_missed() && now_ns() < awaited_until_) return true;
+  awaited_until_ = 0;
+  missed_ = is_here ? 0 : missed_ + 1;
+  return false;
+}
+
 // Whether the receiver, who has all that was sent before, has said where the next message goes. If it did so in its last call, it is
 // awaited, but not for long if it did not come before: it may be in another call.
 bool ShmEndpoint::is_offered(size_t bytes, uint64_t signature, int looks_max) noexcept {
-  constexpr uint32_t misses_max = 4, rarely = 16;
   if (!may_put_ || peek_ == nullptr || sent_limit_ - sent_ < 2) return false;
   const ShmOffer& offer = out_->offer;
-  const auto is_here = [&] {
-    const uint32_t number = offer.number.load(std::memory_order_acquire);  // pairs with the store in offer()
-    return number == sent_ + 1 && number != taken_offer_ && number != 0;
-  };
   if (!is_offering()) return false;
   if (awaited_ != sent_ + 1) {
     awaited_ = sent_ + 1;
-    const bool waits = missed_ < misses_max || missed_ % rarely == 0;
-    for (int look = 1; waits && look < looks_max && is_offering() && !is_here(); ++look) cpu_relax();
-    missed_ = is_here() ? 0 : missed_ + 1;
+    const bool waits = !offers_are_missed();
+    for (int look = 1; waits && look < looks_max && is_offering() && !next_is_offered(); ++look) cpu_relax();
+    missed_ = next_is_offered() ? 0 : missed_ + 1;
   }
-  return is_here() && is_offering() && offer.signature.load(std::memory_order_relaxed) == signature &&
+  return next_is_offered() && is_offering() && offer.signature.load(std::memory_order_relaxed) == signature &&
          offer.bytes.load(std::memory_order_relaxed) >= bytes;
 }
 
