@@ -32,8 +32,8 @@ cat >rank <<'END'
 TUTTI_IB_HCA=rxe$((RANK % 2)); export TUTTI_IB_HCA
 exec "$@"
 END
-section() {  # NAME COMMAND...: what it prints, and how it ended
-  name=$1; shift; echo "section $name begins"; "$@" 2>&1; echo "section $name ended with $?"
+section() {  # NAME COMMAND...: what it prints, how it ended and after how long
+  name=$1; shift; begin=$(date +%s); echo "section $name begins"; "$@" 2>&1; echo "section $name ended with $? after $(($(date +%s) - begin)) s"
 }
 perf() {  # RANKS OPTIONS...
   n=$1; shift; ./tutti-run -n $n sh rank ./tutti-perf "$@"
@@ -74,6 +74,11 @@ class Section:
 
     def part(self, output):
         return re.search(rf"section {self.name} begins\n(.*?)section {self.name} ended with (\d+)", output, re.S)
+
+    def seconds(self, output):
+        """As the console tells, or nothing."""
+        told = re.search(rf"section {self.name} ended with \d+ after (\d+) s", output)
+        return f" ({told[1]} s)" if told and int(told[1]) > 0 else ""
 
     def is_the_kernels_fault(self, output):
         """Whether the guest's kernel stood still for tens of seconds meanwhile, which soft-RoCE brings about at times."""
@@ -311,9 +316,10 @@ def main():
         again = boot(void)
     failed = 0
     for section in listed:
-        problem = section.problem(again.output if section in void else done.output)
+        output = again.output if section in void else done.output
+        problem = section.problem(output)
         failed += problem is not None
-        print(f"{'failed' if problem else 'ok':<7} {section.name}" + (f": {problem}" if problem else ""))
+        print(f"{'failed' if problem else 'ok':<7} {section.name}{section.seconds(output)}" + (f": {problem}" if problem else ""))
     print(*re.findall(r"^\d+ faults: .*", done.output, re.M), sep="\n")
     if LONG:
         problems, n = two_hosts(bed)
