@@ -42,10 +42,11 @@ perf() {  # RANKS OPTIONS...
 pair() {
   disturb=$1; shift
   export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $(date +%s) % 10000)) TUTTI_JOB_KEY=$name
+  rm -f out.0 out.1
   for r in 0 1; do
     (export RANK=$r LOCAL_RANK=$r; sh rank ./tutti-perf "$@" >out.$r 2>&1; echo "rank $r ended with $?" >>out.$r) &
   done
-  for i in $(seq 200); do grep -q '^#       size' out.0 2>/dev/null && break; sleep 0.1; done
+  for i in $(seq 200); do grep -q -e '^#       size' -e 'ended with' out.0 2>/dev/null && break; sleep 0.1; done
   sleep 0.5; eval "$disturb"
   for i in $(seq 400); do [ $(cat out.0 out.1 | grep -c 'ended with') = 2 ] && break; sleep 0.1; done
   cat out.0 out.1; [ $(cat out.0 out.1 | grep -c 'ended with') = 2 ]
