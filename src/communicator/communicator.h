@@ -209,8 +209,7 @@ class Communicator {
     constexpr size_t put_alone_bytes_min = size_t{128} << 10;
     const size_t bytes_min = call.kind == Collective::send_recv ? put_alone_bytes_min : lent_bytes_min_of(call);
     if (buffer_bytes(call, layout) < bytes_min) return Lending::Duty::none;
-    const bool is_gather = served_as(call.kind) == Collective::gather;
-    if (crowded_ && block_bytes < (is_gather ? crowded_offer_bytes_min : lent_call_bytes_min)) return Lending::Duty::none;
+    if (crowded_ && block_bytes < crowded_block_bytes_min(served_as(call.kind))) return Lending::Duty::none;
     return Lending::duty_of(call.kind, {size_, is_root, in_place, crowded_});
   }
   // The same of any request: whether there is something, or may be, so that it cannot be begun again as it was.
@@ -378,6 +377,11 @@ class Communicator {
   size_t lent_bytes_min_of(const Call& call) const noexcept {
     if (call.kind != Collective::gather_v || int(call.root) == rank_ || !lends_private_) return lent_call_bytes_min;
     return crowded_ ? crowded_offer_bytes_min : offered_bytes_min;
+  }
+  // Of one rank's block, where ranks share cores.
+  size_t crowded_block_bytes_min(Collective served) const noexcept {
+    if (served == Collective::gather) return crowded_offer_bytes_min;
+    return served == Collective::all_to_all && !two_share_cores_ ? 2 * lent_call_bytes_min : lent_call_bytes_min;
   }
   bool is_root_of(const Call& call, bool sends) const noexcept {
     return call.kind == Collective::send_recv ? sends : call.kind == Collective::exscan ? rank_ == 0 : int(call.root) == rank_;

@@ -430,7 +430,9 @@ TEST(PrivateMemory, IsNotWrittenWhereTheKernelForbidsIt) {
 }
 
 tuttiResult_t all_to_all_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
-  return tuttiAlltoAll(in.data(), out.data(), in.size() / 2, tuttiInt8, comm, nullptr);
+  int ranks = 1;
+  tuttiCommCount(comm, &ranks);
+  return tuttiAlltoAll(in.data(), out.data(), in.size() / size_t(ranks), tuttiInt8, comm, nullptr);
 }
 tuttiResult_t broadcast_of(std::span<const std::byte> in, std::span<std::byte> out, tuttiComm_t comm) {
   return tuttiBroadcast(in.data(), out.data(), in.size(), tuttiInt8, 0, comm, nullptr);
@@ -485,7 +487,7 @@ tuttiResult_t gather_v_of(std::span<const std::byte> in, std::span<std::byte> ou
   return tuttiGatherV(in.data(), counts[size_t(rank)], out.data(), counts.data(), nullptr, tuttiInt8, 0, comm, nullptr);
 }
 
-// Both ranks on one core.
+// All ranks on one core.
 RanksOptions crowd() {
   RanksOptions options;
   options.before_join = [](int) { test::stay_on_one_core_of_two(0); };
@@ -493,9 +495,9 @@ RanksOptions crowd() {
 }
 
 // Rank 1 is killed if it makes that system call.
-bool asks_kernel(uint32_t system_call, size_t bytes, decltype(&all_to_all_of) call, RanksOptions options = {}) {
+bool asks_kernel(uint32_t system_call, size_t bytes, decltype(&all_to_all_of) call, RanksOptions options = {}, int ranks = 2) {
   options.timeout_ms = 60'000;
-  test::Processes processes(2, options, [=](int rank, tuttiComm_t comm) {
+  test::Processes processes(ranks, options, [=](int rank, tuttiComm_t comm) {
     if (rank == 1) forbid(system_call, SECCOMP_RET_KILL_PROCESS);
     const std::vector<std::byte> in(bytes);
     std::vector<std::byte> out(bytes);
@@ -504,7 +506,7 @@ bool asks_kernel(uint32_t system_call, size_t bytes, decltype(&all_to_all_of) ca
     for (int turn = 0; turn < turns; ++turn)
       if (call(in, out, comm) != tuttiSuccess) return;
   });
-  EXPECT_EQ(processes.wait(0), 0);
+  for (int rank = 0; rank < ranks; rank += rank == 0 ? 2 : 1) EXPECT_EQ(processes.wait(rank), 0);
   const int status = processes.wait(1);
   EXPECT_TRUE(status == 0 || WTERMSIG(status) == SIGSYS) << status;
   return status != 0;
@@ -575,6 +577,17 @@ TEST(PrivateMemory, IsWrittenInACrowdToo) {
   EXPECT_TRUE(is_written(size_t{1} << 20, gather_v_of, crowd()));
   EXPECT_FALSE(is_written(size_t{64} << 10, gather_of, crowd()));
   EXPECT_FALSE(is_written(size_t{1} << 20, all_to_all_of, crowd()));
+}
+
+TEST(PrivateMemory, IsReadInACrowdWhereBlocksAreLarge) {
+  const auto is_read_among = [](int ranks, size_t block) {
+    return asks_kernel(__NR_process_vm_readv, size_t(ranks) * block, all_to_all_of, crowd(), ranks);
+  };
+  if (!is_read_among(2, size_t{512} << 10)) GTEST_SKIP() << "nothing is lent here: the kernel forbids it";
+  EXPECT_TRUE(is_read_among(2, size_t{64} << 10));
+  EXPECT_FALSE(is_read_among(2, size_t{32} << 10));
+  EXPECT_TRUE(is_read_among(3, size_t{128} << 10));
+  EXPECT_FALSE(is_read_among(3, size_t{64} << 10));
 }
 
 // A root that is late, in calls of which it has offered its memory for the one before: what is sent waits for it, or for some time only.
