@@ -51,7 +51,7 @@ class Lending {
   };
   // Where ranks share cores, not of all kinds. (Measured: all_gather of 128 KiB to 4 MiB among 4 and 8 ranks on 2 cores takes 0.9 to 1.5
   // times as long lent; all_to_all from 256 KiB on 0.76 to 1.03, all_to_all_v 0.81 to 1.09, scatter 0.4 to 1.0, sends in groups
-  // 0.4 to 1.0; gather 0.8 to 1.0, and 0.3 to 0.7 of that where those who send write to the root's memory.)
+  // 0.4 to 1.0; gather 0.8 to 1.0, and 0.3 to 0.9 of that where those who send write to the root's memory.)
   static constexpr Duty duty_of(Collective collective, const Place& at) noexcept {
     const bool two = at.ranks == 2;
     switch (served_as(collective)) {

@@ -155,8 +155,6 @@ enum class Offer : uint8_t { none, declined, half, all, reads };
 enum class Puts : uint8_t { nowhere, else_lends, else_sends, in_turn, when_offered, goes_on, at_leisure };
 // No less is offered: it takes the kernel's ways, and more of the two ranks' looking for each other, than it saves.
 inline constexpr size_t offered_bytes_min = size_t{32} << 10;
-// Where ranks share cores, by those who gather. (Measured, Xeon: blocks of 32 KiB take 0.9 to 1.4 times as long as copied, of 48 KiB 0.7 to 0.9.)
-inline constexpr size_t crowded_offer_bytes_min = size_t{48} << 10;
 // Nor is a smaller message said to be awaited, maybe: looking for its receiver takes as long as copying 2 to 10 KiB.
 inline constexpr size_t awaited_bytes_min = size_t{64} << 10;
 

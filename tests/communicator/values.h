@@ -18,7 +18,7 @@ namespace tutti::test {
 
 inline const std::vector<uint8_t>& random_bytes() {
   static const std::vector<uint8_t> bytes = [] {
-    std::vector<uint8_t> made(65521);  // a prime: no block begins where another one does
+    std::vector<uint8_t> made(65521);  // a prime, so that blocks begin each at another place
     std::mt19937 random;
     for (uint8_t& byte : made) byte = uint8_t(random());
     return made;

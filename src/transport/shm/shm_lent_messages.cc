@@ -21,7 +21,8 @@ Status ShmEndpoint::lend(const LentRegion& region, const std::byte* data, size_t
   if (failed_) return Status::failed;
   if (!may_send_line()) return Status::again;
   if (puts == Puts::at_leisure && !finds_leisure(bytes, signature)) return send(data, bytes, signature, bytes_done);
-  if (puts == Puts::in_turn && is_offering() && !look_whether_consumed(sent_)) return Status::again;
+  const bool comes_after_all = puts == Puts::in_turn || puts == Puts::when_offered;
+  if (comes_after_all && is_offering() && !look_whether_consumed(sent_)) return Status::again;
   if (puts == Puts::when_offered && awaits_offer()) return Status::again;
   const size_t all = data == free.data() && region.is_private() ? free.size() : bytes;
   if (puts != Puts::nowhere && puts != Puts::at_leisure && !goes_on) {
@@ -77,13 +78,12 @@ bool ShmEndpoint::offers_are_missed() const noexcept {
 bool ShmEndpoint::awaits_offer() noexcept {
   constexpr TimeNs wait_max_ns = 10 * ns_per_ms;
   if (!may_put_ || peek_ == nullptr || !is_offering()) return false;
-  if (!look_whether_consumed(sent_)) return true;
   if (awaited_ != sent_ + 1) {
     awaited_ = sent_ + 1;
     awaited_until_ = now_ns() + wait_max_ns;
   }
-  const bool is_here = next_is_offered(), has_waited = awaited_until_ == 0;
-  if (has_waited) return false;
+  if (awaited_until_ == 0) return false;
+  const bool is_here = next_is_offered();
   if (!is_here && !offers_are_missed() && now_ns() < awaited_until_) return true;
   awaited_until_ = 0;
   missed_ = is_here ? 0 : missed_ + 1;
