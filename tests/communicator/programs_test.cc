@@ -300,7 +300,21 @@ std::string set_up(unsigned seed, RanksOptions& options) {
   set("TUTTI_LEND", one_of(usual, usual, "1", "0"));
   options.channels = one_of(-1, -1, 1, 3);
   options.determinism = one_of(-1, -1, 1, 2);
-  return words + fmt::format("channels {}, determinism {}", options.channels, options.determinism);
+  words += fmt::format("channels {}, determinism {}", options.channels, options.determinism);
+  // Which of two cores each rank has to itself or shares, if that is said at all.
+  struct Places {
+    const char* words;
+    int (*core_of)(int rank);
+  };
+  constexpr auto anywhere = Places{"", nullptr};
+  const Places places = one_of(anywhere, anywhere, Places{", dealt to two cores", [](int rank) { return rank % 2; }},
+                               Places{", in pairs on two cores", [](int rank) { return rank / 2 % 2; }},
+                               Places{", rank 0 on a core alone", [](int rank) { return int(rank > 0); }},
+                               Places{", on one core", [](int) { return 0; }});
+  options.before_join = {};
+  if (places.core_of != nullptr)
+    options.before_join = [core_of = places.core_of](int rank) { stay_on_one_core_of_two(core_of(rank)); };
+  return words + places.words;
 }
 
 struct Case {
