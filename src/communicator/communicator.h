@@ -354,7 +354,7 @@ class Communicator {
   void make_peer_path(const std::vector<std::string>& cards);
   bool all_reach(const std::string& why_not);
   bool begin_by_peers(Operation& operation, const Request& request);
-  void make_shared_path(const Host& host);
+  void make_shared_path(size_t cache_bytes);
   bool goes_by_shared_memory(const Request& request);
   void begin_by_shared_memory(Operation& operation, const Request& request);
   void begin_planned(Operation& operation, const Request& asked, bool recorded = false);

@@ -31,9 +31,8 @@ constexpr size_t cache_bytes_assumed = size_t{32} << 20;
 }  // namespace
 
 // All ranks are of one host, and more than one; every rank sees that alike.
-void Communicator::make_shared_path(const Host& host) {
+void Communicator::make_shared_path(size_t cache_bytes) {
   if (size_ < 2 || size_ > int(linked_ranks_max) || shared_path_bytes_min_ == 0) return;
-  size_t cache_bytes = cache_sizes(host).last_bytes;
   if (cache_bytes == 0) cache_bytes = cache_bytes_assumed;
   shared_path_ = std::make_unique<SharedPath>(std::span(links_.endpoints).first(size_t(size_)), rank_, cache_bytes);
 }

@@ -147,10 +147,11 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   }
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
-  channel.streamed_tiles = work.plan->streamed_tiles(bytes, channel.tiles);
-  channel.streams_copies = bytes >= work.plan->copies_streamed_bytes_min;
-  // What lies in a memory file may be in a peer's cache, which is no farther than memory to some.
   const bool in_file = work.output_region != nullptr && !work.output_region->is_private();
+  const uint64_t stored_as = in_file ? uint64_t(double(bytes) * work.plan->reached_factor) : bytes;
+  channel.streamed_tiles = work.plan->streamed_tiles(stored_as, channel.tiles);
+  channel.streams_copies = stored_as >= work.plan->copies_streamed_bytes_min;
+  // What lies in a memory file may be in a peer's cache, which is no farther than memory to some.
   const bool looks = bytes >= cold_bytes_min && channel.streamed_tiles < channel.tiles && work.device == nullptr && !in_file;
   channel.looks = looks ? cold_outputs_ : nullptr;
   channel.at_a_stretch = at_a_stretch_;

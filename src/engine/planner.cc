@@ -295,7 +295,8 @@ uint64_t exceeding_bytes(const PlannerOptions& options, Collective collective, B
     return 0.0;
   };
   const auto here = std::count(options.host_of.begin(), options.host_of.end(), options.host_of[size_t(options.rank)]);
-  return uint64_t(double(options.cached_bytes_max) / (double(here - 1) * buffers(false) + buffers(true)));
+  const size_t fits = call.reduces ? options.kept_bytes() : options.cached_bytes_max;
+  return uint64_t(double(fits) / (double(here - 1) * buffers(false) + buffers(true)));
 }
 
 // Whether each rank writes an output of its own, and only copies.
@@ -327,6 +328,7 @@ void say_what_streams(Plan& plan, const PlannerOptions& options, Collective coll
   const Meaning& call = meaning(collective);
   const uint64_t fits = exceeding(in_place ? Buffers::all_in_place : Buffers::all), factor = options.cached_copies_factor;
   plan.uncached_bytes_min = exceeding(Buffers::all);
+  if (!call.reduces) plan.reached_factor = options.reached_factor();
   if (in_place && !may_stream_in_place(call)) return;
   const uint64_t rest_fits = in_place || factor > 1 ? fits : exceeding(Buffers::all_but_copies);
   if (rest_fits > fits) plan.copies_streamed_bytes_min = call.rooted ? fits - fits / 4 : fits;
@@ -428,7 +430,7 @@ std::vector<Candidate> Planner::explain(Collective collective, size_t bytes, int
   return result;
 }
 
-PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides) {
+PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides, double reached_factor) {
   Plan& plan = whole;
   plan.algorithm = sending ? "send" : "recv";
   plan.shape = {1, 1, 0};
@@ -442,6 +444,7 @@ PointToPointPlans::PointToPointPlans(int peer, bool sending, size_t cached_bytes
   step.early = sending ? 0 : 1;  // nothing else is in the run
   plan.steps = {step};
   plan.uncached_bytes_min = plan.streamed_bytes_min = cached_bytes_max / 2;
+  plan.reached_factor = reached_factor;
   // (Measured where they are divided: 12 to 20 MiB, all of which goes past the caches, there and back 0.96 to 0.99 of the time, a send and
   // a receive at once 0.83 to 1.01.)
   plan.all_streamed_bytes_min = divides ? plan.streamed_bytes_min : cached_bytes_max;

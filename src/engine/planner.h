@@ -36,6 +36,10 @@ struct PlannerOptions {
   size_t spread_bytes_max = ~size_t{0};
   // What inputs and outputs of all ranks of this host may have of its last cache together, for Plan::uncached_bytes_min.
   size_t cached_bytes_max = size_t{24} << 20;
+  // The same, if that is less, where the kernel copies nothing: of sums, and in memory that ranks reach themselves.
+  size_t kept_bytes_max = ~size_t{0};
+  size_t kept_bytes() const noexcept { return std::min(cached_bytes_max, kept_bytes_max); }
+  double reached_factor() const noexcept { return double(cached_bytes_max) / double(kept_bytes()); }  // as Plan's
   // Where ranks write at once, outputs are stored to the caches for so many times as much: where copies are good ones to memory,
   // too (reduce/copy.h). Sums and broadcasts only begin later to store past them, broadcasts half as much later.
   size_t cached_copies_factor = 1;
@@ -72,7 +76,7 @@ struct PointToPointPlans {
   };
   static constexpr std::array<Cut, 2> cuts{{{128 << 10, 64 << 10}, {512 << 10, 128 << 10}}};
 
-  PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides);
+  PointToPointPlans(int peer, bool sending, size_t cached_bytes_max, bool divides, double reached_factor = 1);
 
   const Plan& of(uint64_t bytes) const noexcept {
     if (bytes <= cuts[0].message_bytes_max) return whole;

@@ -25,10 +25,13 @@ bool meet(const std::vector<int>& a, const std::vector<int>& b) {
 // What of a cache is its cores' at most. A virtual machine is shown the whole last cache of its processor, however few of the
 // cores that fill it are its own (260 MiB for two cores, where loads found 8 to 16). No processor has had more than this for
 // each of its cores (AMD EPYC 7373X).
-uint64_t share_max(const Host& host, const Cache& cache) {
-  constexpr uint64_t core_max = uint64_t{48} << 20;
+constexpr uint64_t share_max = uint64_t{48} << 20;
+// What one core has of it where each has as much (Intel Xeons since 2017: 1.4 to 6 MiB).
+constexpr uint64_t share_likely = uint64_t{4} << 20;
+
+uint64_t cores_at(const Host& host, const Cache& cache) {
   const auto& cores = host.physical_cores;
-  return core_max * uint64_t(std::count_if(cores.begin(), cores.end(), [&](const auto& core) { return meet(core, cache.cores); }));
+  return uint64_t(std::count_if(cores.begin(), cores.end(), [&](const auto& core) { return meet(core, cache.cores); }));
 }
 
 constexpr double quota_unit = 1.0 / 1024;
@@ -37,16 +40,19 @@ constexpr double quota_unit = 1.0 / 1024;
 
 CacheSizes cache_sizes(const Host& host) {
   CacheSizes sizes;
+  uint64_t cores = 0;  // at the last one
   for (const std::vector<int>& core : host.physical_cores) {
     if (!meet(core, host.cores_allowed)) continue;
     uint64_t own = 0;
     for (const Cache& cache : host.caches) {
       if (!meet(cache.cores, core)) continue;
-      sizes.last_bytes = std::max(sizes.last_bytes, std::min(cache.bytes, share_max(host, cache)));
+      const uint64_t here = cores_at(host, cache), bytes = std::min(cache.bytes, share_max * here);
+      if (bytes > sizes.last_bytes) sizes.last_bytes = bytes, cores = here;
       if (holds(core, cache.cores)) own = std::max(own, cache.bytes);
     }
     sizes.own_bytes = sizes.own_bytes == 0 ? own : std::min(sizes.own_bytes, own);
   }
+  sizes.likely_bytes = std::min(sizes.last_bytes, (sizes.own_bytes + share_likely) * cores);
   return sizes;
 }
 

@@ -286,6 +286,28 @@ TEST(Planner, SaysFromWhichSizeOnOutputsGoPastTheCaches) {
   EXPECT_EQ(from(Collective::gather, 2), 12'000'000u) << "the root alone writes an output";
 }
 
+// Where less of the caches is kept than the kernel may copy by way of, sums go past them sooner, and what lies in memory that ranks reach.
+TEST(Planner, KeepsOfTheCachesWhatItIsToldTo) {
+  PlannerOptions options = options_of(2);
+  options.cached_bytes_max = 24'000'000;
+  const auto from = [&](Collective kind) { return Planner(options).plan(kind, 1 << 20, 0, false).streamed_bytes_min; };
+  const auto reached = [&](Collective kind) { return Planner(options).plan(kind, 1 << 20, 0, false).reached_factor; };
+  const uint64_t all_to_all = from(Collective::all_to_all), broadcast = from(Collective::broadcast);
+  EXPECT_EQ(reached(Collective::all_to_all), 1);
+  options.kept_bytes_max = 12'000'000;
+  EXPECT_EQ(from(Collective::all_reduce), 3'000'000u) << "two inputs and two outputs";
+  EXPECT_EQ(from(Collective::reduce_scatter), 4'000'000u);
+  EXPECT_EQ(from(Collective::reduce), 4'000'000u);
+  EXPECT_EQ(from(Collective::scan), 3'000'000u);
+  EXPECT_EQ(from(Collective::all_to_all), all_to_all);
+  EXPECT_EQ(from(Collective::broadcast), broadcast);
+  EXPECT_EQ(reached(Collective::all_to_all), 2);
+  EXPECT_EQ(reached(Collective::all_reduce), 1) << "it goes past them as soon wherever it lies";
+  options.kept_bytes_max = 48'000'000;
+  EXPECT_EQ(from(Collective::all_reduce), 6'000'000u) << "what fits is no more for sums than for all";
+  EXPECT_EQ(reached(Collective::all_to_all), 1);
+}
+
 // What the root of a gather would keep in the caches of its output drives out its inputs, but in place.
 TEST(Planner, HasAllOfAGatherGoPastTheCachesOrNothing) {
   constexpr size_t tiles = 10;

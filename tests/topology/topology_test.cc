@@ -106,6 +106,29 @@ TEST(Topology, CachesOfACoreAloneAndOfAll) {
   EXPECT_EQ(cache_sizes(host).last_bytes, 9000u) << "of the cores that are allowed";
   EXPECT_EQ(cache_sizes(Host()).own_bytes, 0u);
   EXPECT_EQ(cache_sizes(Host()).last_bytes, 0u);
+  EXPECT_EQ(cache_sizes(Host()).likely_bytes, 0u);
+}
+
+// A virtual machine is shown a last cache that cores which are not its own fill too.
+TEST(Topology, WhatFewCoresHaveOfALargeCache) {
+  constexpr uint64_t mib = 1 << 20;
+  const auto sizes_of = [](int cores, uint64_t last_bytes) {
+    Host host;
+    Cache last{3, last_bytes, {}};
+    for (int core = 0; core < cores; ++core) {
+      host.physical_cores.push_back({core});
+      host.cores_allowed.push_back(core);
+      host.caches.push_back({2, 2 * mib, {core}});
+      last.cores.push_back(core);
+    }
+    host.caches.push_back(last);
+    return cache_sizes(host);
+  };
+  EXPECT_EQ(sizes_of(2, 300 * mib).last_bytes, 96 * mib) << "no core has more than 48 MiB";
+  EXPECT_EQ(sizes_of(2, 300 * mib).likely_bytes, 12 * mib) << "2 MiB of its own and 4 of the last one for each";
+  EXPECT_EQ(sizes_of(60, 300 * mib).last_bytes, 300 * mib);
+  EXPECT_EQ(sizes_of(60, 300 * mib).likely_bytes, 300 * mib) << "all are here";
+  EXPECT_EQ(sizes_of(2, 8 * mib).likely_bytes, 8 * mib) << "never more than there is";
 }
 
 TEST(Topology, AVirtualMachineHasPartOfTheCacheItIsShown) {
