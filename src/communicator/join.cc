@@ -303,13 +303,12 @@ void Communicator::make_planner(const CommunicatorOptions& options, const Host& 
   planner.message_bytes_max = message_bytes_max_;
   const bool one_host = std::all_of(rows.begin(), rows.end(), [](char kind) { return kind == 's'; });
   if (one_host) planner.spread_bytes_max = links_.spread_bytes_max;  // else ranks might not agree
-  // The rest is for what messages lie in, and for others on this machine.
   const CacheSizes caches = cache_sizes(host);
-  // What is stored by way of the caches where the kernel copies nothing. (Xeon, said to have 300 MiB, 12 MiB and not 96: all_reduce of
-  // 4 to 16 MiB 0.77 to 0.98 of the time. AMD's last caches are of few cores, and measured as they are.)
+  // What buffers may fill where the kernel copies nothing. (Xeon, said to have 300 MiB, 12 MiB and not 96: all_reduce of 4 to 16 MiB 0.82
+  // to 1.0 of the time. AMD's last caches are of few cores, and measured as they are.)
   const size_t kept_bytes = copies_as_library() ? caches.likely_bytes : caches.last_bytes;
   if (caches.last_bytes > 0) {
-    planner.cached_bytes_max = caches.last_bytes / 4 * 3;
+    planner.cached_bytes_max = caches.last_bytes / 4 * 3;  // the rest is for what messages lie in, and for others on this machine
     planner.kept_bytes_max = kept_bytes;
     planner.cached_copies_factor = cached_copies_factor();
     turns_bytes_max_ = caches.last_bytes / 4;

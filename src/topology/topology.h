@@ -95,8 +95,8 @@ Host discover_host(std::string* xml = nullptr);
 Host load_host(const std::string& xml_path, std::string* xml = nullptr);
 
 // Of the cores that this process may use: the largest cache that a core has to itself (its threads share it), the least
-// where cores differ; and the largest of all, or what of it can be its cores'; and what, beside caches of their own, is likely to be
-// theirs of it while all cores of the processor fill it. 0: not known.
+// where cores differ; the largest of all, or what of it can be its cores'; and what its cores are likely to have of that, with caches
+// of their own, while all cores of the processor fill it. 0: not known.
 struct CacheSizes {
   uint64_t own_bytes = 0, last_bytes = 0, likely_bytes = 0;
 };
