@@ -26,7 +26,8 @@ bool meet(const std::vector<int>& a, const std::vector<int>& b) {
 // cores that fill it are its own (260 MiB for two cores, where loads found 8 to 16). No processor has had more than this for
 // each of its cores (AMD EPYC 7373X).
 constexpr uint64_t share_max = uint64_t{48} << 20;
-// What one core has of it where each has as much (Intel Xeons since 2017: 1.4 to 6 MiB).
+// What one core has of it where each has as much: an assumption. (The first Scalable Xeons have 1.375 MiB a core, those of the fifth
+// generation 5.)
 constexpr uint64_t share_likely = uint64_t{4} << 20;
 
 uint64_t cores_at(const Host& host, const Cache& cache) {
