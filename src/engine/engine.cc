@@ -106,7 +106,7 @@ void Engine::start(Operation& operation, const Work& work, int first_channel, in
   begin_looks(operation);
   begin_reads(operation);
   if (small) make_small_steps_ready(operation);
-  operation.fetches_ = operation.alone_ && operation.n_small_steps_ == 0 && work.bytes() >= fetched_bytes_min;
+  operation.fetches_ = operation.alone_ && work.bytes() >= fetched_bytes_min;
   if (work.offers != Offer::none) [[unlikely]] offer(operation);
 }
 
@@ -243,10 +243,7 @@ Status Engine::restart(Operation& operation, const std::byte* input, std::byte* 
 
 Status Engine::restart_elsewhere(Operation& operation) const noexcept {
   for (int i = 0; i < operation.channels_; ++i) begin_channel(operation, i);
-  if (operation.n_small_steps_ > 0 && operation.channel_[0].flushes) {
-    operation.n_small_steps_ = 0;
-    operation.fetches_ = operation.alone_ && operation.work_.bytes() >= fetched_bytes_min;
-  }
+  if (operation.channel_[0].flushes) operation.n_small_steps_ = 0;
   rewind(operation);
   return progress(operation);
 }

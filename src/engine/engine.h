@@ -163,7 +163,8 @@ class Operation {
     ptrdiff_t from, to;         // where it reads and writes: from the beginning of a buffer, as the call names it
     Buffer from_buffer, to_buffer;
     Kind kind;
-    bool copies;                // of a step that sends: `from` to `to`, as well
+    bool copies;                // of a step that sends: `from` to `to`, as well;
+    bool lies_once;             // and one message to all its receivers, in an outbox
     bool has_own;               // of one that adds: `from` is its operand number own_at
     uint16_t own_at;
     uint16_t n_peers;

@@ -6,17 +6,16 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "engine/places.h"
 #include "reduce/copy.h"
 
 namespace tutti {
 
-// From so many bytes on a message to several ranks lies once for all of them where the call is an exchange (everybody sends its whole
-// input to everybody, and adds what comes); a smaller one is sent to each, in fewer instructions. Other calls: outbox_bytes_min.
-inline constexpr size_t shared_exchange_bytes_min = 1024;
-// Calls of fewer bytes are small. Larger ones may be lent, shared, or go past the caches. An exchange may be as large as a tile.
-inline constexpr size_t small_call_bytes_max = 4096;
+// Larger messages may be lent, go past the caches, or be read and written block by block. Those of an exchange may be as large as a tile.
+inline constexpr size_t small_message_bytes_max = 32 * 1024;
+static_assert(small_message_bytes_max <= std::min({lent_bytes_min, cold_bytes_min, awaited_bytes_min}));
 
 // Makes the steps ready, while the first tile is begun.
 template <bool v_form>
@@ -32,9 +31,8 @@ class Engine::SmallSteps : public Engine::Places<v_form, false> {
   bool make_ready(std::span<Step> room) const noexcept {
     const std::span<const Fold> folds = plan_.steps;
     if (channel_.tiles > 1 || folds.size() > room.size()) return false;
-    if (work_.bytes() >= small_call_bytes_max && !is_exchange()) return false;
     for (size_t i = 0; i < folds.size(); ++i) {
-      const std::optional<Step> step = ready(folds[i], is_exchange() ? shared_exchange_bytes_min : outbox_bytes_min);
+      const std::optional<Step> step = ready(folds[i]);
       if (!step) return false;
       room[i] = *step;
     }
@@ -54,17 +52,25 @@ class Engine::SmallSteps : public Engine::Places<v_form, false> {
     if (divisor(fold) != 0) return false;
     return fold.dst.count == 0 || fold.n_to == 0 || fold.copies_input();
   }
+  bool lies_once(const Fold& fold, size_t bytes) const noexcept {
+    if (fold.n_to < 2 || bytes < outbox_bytes_min) return false;
+    const std::span<const uint32_t> to = plan_.to(fold);
+    const Outbox* const outbox = channel_.endpoints[to[0]]->outbox();
+    if (outbox == nullptr || (is_exchange() && bytes < outbox->exchanged_bytes_min(to.size()))) return false;
+    return std::all_of(to.begin(), to.end(), [&](uint32_t peer) { return channel_.endpoints[peer]->outbox() == outbox; });
+  }
   bool is_sum(const Fold& fold) const noexcept {
     return fold.n_from > 0 && fold.n_to == 0 && fold.b.count == 0 && fold.dst.count > 0 && !is_apart(fold) &&
            fold.operands() <= uint32_t(reduce_inputs_max);
   }
 
-  std::optional<Step> ready(const Fold& fold, size_t shared_bytes_min) const noexcept {
+  std::optional<Step> ready(const Fold& fold) const noexcept {
     const bool sends = is_send(fold);
     if (!sends && !is_sum(fold)) return {};
     const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
-    if (fold.n_to > 1 && bytes >= shared_bytes_min) return {};
+    if (bytes >= small_message_bytes_max && !is_exchange()) return {};
     Step step{};
+    step.lies_once = sends && lies_once(fold, bytes);
     const bool only_receives = fold.n_from == 1 && (count == 0 || (fold.operands() == 1 && divisor(fold) == 0));  // a barrier adds nothing
     step.kind = sends ? Step::Kind::sends : only_receives ? Step::Kind::receives : Step::Kind::adds;
     step.n_peers = sends ? fold.n_to : fold.n_from;
@@ -198,6 +204,10 @@ class Engine::SmallCall {
     Operation::Channel& channel = operation.channel_[0];
     const std::byte* const data = source(operation, step);
     Status sent = Status::done;
+    if (step.lies_once && !channel.stored) {
+      sent = send_once(channel, step, data);
+      if (sent == Status::again) return sent;
+    }
     for (; channel.next_out < step.n_peers; ++channel.next_out, channel.bytes_done = 0) {
       sent = channel.endpoints[step.peers[channel.next_out]]->send(data, step.bytes, step.signature, channel.bytes_done);
       if (sent != Status::done) break;
@@ -207,6 +217,24 @@ class Engine::SmallCall {
       channel.stored = true;
     }
     return sent;
+  }
+
+  // As Run::reserve_shared() and what follows it do; done: it is sent, or must be sent to each.
+  [[gnu::noinline]] static Status send_once(Operation::Channel& channel, const Step& step, const std::byte* data) noexcept {
+    if (std::exchange(channel.shares_wait, false)) channel.next_out = 0;  // it said who is awaited
+    if (channel.next_out > 0 || channel.bytes_done > 0) return Status::done;
+    Outbox& outbox = *channel.endpoints[step.peers[0]]->outbox();
+    const Outbox::Place place = outbox.reserve(step.bytes, {step.peers, step.n_peers});
+    if (place.at == nullptr) {
+      if (place.waits_for < 0) return Status::done;
+      channel.next_out = uint32_t(place.waits_for);
+      channel.shares_wait = true;
+      return Status::again;
+    }
+    outbox.write(data, step.bytes);
+    outbox.commit(step.bytes, step.signature);
+    channel.next_out = step.n_peers;
+    return Status::done;
   }
 
   [[gnu::always_inline]] static Status receive(Operation& operation, const Step& step) noexcept {

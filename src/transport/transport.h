@@ -137,10 +137,14 @@ class Outbox {
   virtual Store store(size_t bytes) const noexcept = 0;
   // Sends what was written there. Nothing may be sent to these peers in between.
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
+  // From how many bytes on a message of an exchange, in which all ranks send so many receivers each something at once, lies here.
+  virtual size_t exchanged_bytes_min(size_t receivers) const noexcept;
 };
 
-// Smaller messages are not worth an outbox: they ride in their flags' lines, or nearly.
-inline constexpr size_t outbox_bytes_min = 128;
+// Smaller messages are not worth an outbox: they ride in their flags' lines, or nearly. In an exchange one to each takes fewer instructions.
+inline constexpr size_t outbox_bytes_min = 128, exchanged_outbox_bytes_min = 1024;
+
+inline size_t Outbox::exchanged_bytes_min(size_t) const noexcept { return exchanged_outbox_bytes_min; }
 
 enum class PeerLends : uint8_t { unknown, no, yes };
 

@@ -213,10 +213,16 @@ class OneMessage final : public Outbox {
   void write(const std::byte* data, size_t bytes) noexcept override { std::memcpy(slot.data(), data, bytes); }
   Store store(size_t) const noexcept override { return Store::cached; }
   void commit(size_t, uint64_t signature) noexcept override { signatures.push_back(signature); }
+  size_t exchanged_bytes_min(size_t receivers) const noexcept override {
+    asked_of = receivers;
+    return exchanged_min;
+  }
 
   std::vector<float> slot;
   std::vector<uint32_t> asked;
   std::vector<uint64_t> signatures;  // of what was sent
+  size_t exchanged_min = exchanged_outbox_bytes_min;
+  mutable size_t asked_of = 0;       // so many receivers of an exchange
   bool has_room = true;
   int waits_for = -1;
 };
@@ -280,30 +286,32 @@ TEST(EngineShares, NotWhatIsSmallNorAmongReceiversOfSeveralTransports) {
 }
 
 TEST(EngineShares, SaysForWhomItWaitsAndSendsToEachWhereItNeedNot) {
-  for (const bool adds : {false, true}) {
-    for (const bool room_comes : {false, true}) {
-      Sharing rank(10'000, adds);
-      rank.outbox.has_room = false;
-      rank.outbox.waits_for = 1;
-      for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
-        const WaitingOn waiting = rank.engine.waiting_on(rank.operation);
-        EXPECT_EQ(waiting.peer, 3);
-        EXPECT_TRUE(waiting.sending);
+  for (const size_t count : {100, 10'000}) {
+    for (const bool adds : {false, true}) {
+      for (const bool room_comes : {false, true}) {
+        Sharing rank(count, adds);
+        rank.outbox.has_room = false;
+        rank.outbox.waits_for = 1;
+        for (int i = 0; i < 3; ++i) {
+          EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+          const WaitingOn waiting = rank.engine.waiting_on(rank.operation);
+          EXPECT_EQ(waiting.peer, 3);
+          EXPECT_TRUE(waiting.sending);
+        }
+        rank.outbox.has_room = room_comes;
+        rank.outbox.waits_for = -1;
+        EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+        EXPECT_EQ(rank.sent(), room_comes ? 0 : 2);
+        EXPECT_EQ(rank.outbox.signatures.size(), room_comes ? 1u : 0u);
+        for (const OneSlot& one : rank.to)
+          if (!room_comes) rank.expect_in(one.slot, adds);
+        EXPECT_EQ(rank.from.released, adds ? 1 : 0);
       }
-      rank.outbox.has_room = room_comes;
-      rank.outbox.waits_for = -1;
-      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
-      EXPECT_EQ(rank.sent(), room_comes ? 0 : 2);
-      EXPECT_EQ(rank.outbox.signatures.size(), room_comes ? 1u : 0u);
-      for (const OneSlot& one : rank.to)
-        if (!room_comes) rank.expect_in(one.slot, adds);
-      EXPECT_EQ(rank.from.released, adds ? 1 : 0);
     }
   }
 }
 
-// An exchange of a middling size, which sends to each also where it begins before its turn.
+// A small exchange, which sends to each also where it begins before its turn.
 TEST(EngineShares, NoMessageOfASmallExchangeThatFollowsAnother) {
   Sharing rank(outbox_bytes_min / 4, false);
   rank.plan = plan_of({fold(in(0), {}, 0, 2), fold(in(0), out(0), 2, 0)}, {2, 3, 2, 3});
@@ -322,18 +330,46 @@ TEST(EngineShares, NoMessageOfASmallExchangeThatFollowsAnother) {
   EXPECT_TRUE(rank.outbox.asked.empty());
 }
 
+// As the outbox says; and a message of another kind of call lies there in any case, while the sender keeps a copy.
+TEST(EngineShares, AMessageOfAnExchangeFromThatSizeOnThatItsOutboxNames) {
+  for (const bool exchange : {true, false}) {
+    for (const size_t least : {size_t{512}, size_t{9000}}) {
+      for (const size_t bytes : {least - 4, least}) {
+        Sharing rank(bytes / 4, false);
+        rank.outbox.exchanged_min = least;
+        if (exchange) rank.plan = plan_of({fold(in(0), {}, 0, 2), fold(in(0), out(0), 2, 0)}, {2, 3, 2, 3});
+        else rank.plan = plan_of({fold(in(0), out(0), 0, 2)}, {2, 3});
+        rank.engine.start(rank.operation, rank.work, 0, 1);
+        EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+        const bool once = !exchange || bytes == least;
+        EXPECT_EQ(rank.sent(), once ? 0 : 2) << bytes;
+        EXPECT_EQ(rank.outbox.signatures.size(), once ? 1u : 0u) << bytes;
+        EXPECT_EQ(rank.outbox.asked_of, exchange ? 2u : 0u);
+        if (once) rank.expect_in(rank.outbox.slot, false);
+        for (const OneSlot& one : rank.to)
+          if (!once) rank.expect_in(one.slot, false);
+        if (!exchange) {
+          rank.expect_in(rank.output, false);
+        }
+      }
+    }
+  }
+}
+
 // Once a receiver has its own message, the others get theirs.
 TEST(EngineShares, NoMessageThatSomeHaveAlready) {
-  Sharing rank(10'000, false);
-  rank.outbox.has_room = false;
-  rank.to[1].has_room = false;
-  EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
-  EXPECT_EQ(rank.to[0].sent, 1);
-  rank.outbox.has_room = rank.to[1].has_room = true;
-  EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
-  EXPECT_EQ(rank.to[0].sent, 1);
-  EXPECT_EQ(rank.to[1].sent, 1);
-  EXPECT_TRUE(rank.outbox.signatures.empty());
+  for (const size_t count : {100, 10'000}) {
+    Sharing rank(count, false);
+    rank.outbox.has_room = false;
+    rank.to[1].has_room = false;
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::again);
+    EXPECT_EQ(rank.to[0].sent, 1);
+    rank.outbox.has_room = rank.to[1].has_room = true;
+    EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+    EXPECT_EQ(rank.to[0].sent, 1);
+    EXPECT_EQ(rank.to[1].sent, 1);
+    EXPECT_TRUE(rank.outbox.signatures.empty());
+  }
 }
 
 // Rank 0 of two sends its input and adds what comes to it, of which each tile overwrites what has just been sent where that is in place:

@@ -80,6 +80,23 @@ TEST_F(ShmOutboxTest, OneMessageLiesOnceAndAllReadIt) {
   EXPECT_EQ(received[17], message[17]);
 }
 
+// What its copies to each receiver take together, where ranks share cores.
+TEST(ShmOutbox, LeavesMessagesOfExchangesToOthersByTheReceiversAndWhereCoresAreShared) {
+  std::vector<std::byte> memory(size_t{256} << 10);
+  for (const bool crowded : {false, true}) {
+    const ShmOutbox outbox(memory, {memory.size(), memory.size()}, message_max, size_t{1} << 20, 64, 64, crowded);
+    for (const size_t receivers : {2, 3, 7, 15, 31, 63}) {
+      const size_t least = outbox.exchanged_bytes_min(receivers);
+      if (!crowded || receivers > 31) {
+        EXPECT_EQ(least, exchanged_outbox_bytes_min) << receivers;
+        continue;
+      }
+      EXPECT_LE(least * receivers, ShmOutbox::sent_to_each_bytes_max) << receivers;
+      EXPECT_GT((least + 1) * receivers, ShmOutbox::sent_to_each_bytes_max) << receivers;
+    }
+  }
+}
+
 TEST_F(ShmOutboxTest, KeepsTheOrderAmongMessagesOfOtherKinds) {
   for (int round = 0; round < 100; ++round) {
     const auto small = message_of(50, round), own = message_of(3000, round + 1), shared = message_of(2000, round + 2),

@@ -81,6 +81,7 @@ static_assert(sizeof(Hello) == 256);
 struct InboxLayout {
   size_t members, channels, lines, slots, usual_slots, slot_bytes, lap_bytes, long_lap_bytes, outbox_bytes, spread_bytes;
   ShmOutbox::Laps outbox_laps;
+  bool crowded;
   uint32_t traded_places;
 
   size_t fifos_bytes() const { return whole_pages(channels * ShmFifo::bytes(lines)) + shm_bulk_page_offset; }
@@ -246,7 +247,7 @@ class ShmTransport final : public Transport {
     for (size_t channel = 0; channel < layout.channels; ++channel) {
       std::byte* const memory = inbox_.at(layout.outboxes_at(members) + channel * layout.outbox_bytes);
       outboxes_.emplace_back(std::span(memory, layout.outbox_bytes), layout.outbox_laps, layout.slot_bytes, own_cache_bytes_,
-                             size_t(size_), members);
+                             size_t(size_), members, layout.crowded);
     }
   }
   std::byte* inbox(size_t at) const { return inbox_.at(at); }
@@ -393,7 +394,7 @@ class Builder {
     }
     size_t n_cores = 0;
     for (const uint64_t bits : cores) n_cores += size_t(std::popcount(bits));
-    const bool crowded = n_cores < group_.size();
+    const bool crowded = layout_.crowded = n_cores < group_.size();
     if (crowded && group_.size() <= crowded_members_max) layout_.lines = crowded_lines;
     layout_.lap_bytes = shm_lap_bytes(group_.size(), crowded, caches);
     layout_.long_lap_bytes = shm_long_lap_bytes(group_.size(), crowded, caches);

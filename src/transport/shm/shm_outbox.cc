@@ -12,11 +12,12 @@ constexpr size_t lap_messages = 2;
 }  // namespace
 
 ShmOutbox::ShmOutbox(std::span<std::byte> memory, const Laps& laps, size_t message_bytes_max, size_t own_cache_bytes,
-                     size_t ranks, size_t members)
+                     size_t ranks, size_t members, bool crowded)
     : memory_(memory),
       message_bytes_max_(message_bytes_max),
       members_(members),
       large_lap_bytes_(laps.large_bytes),
+      crowded_(crowded),
       ring_(memory.size(), laps.bytes, messages_max, lap_messages),
       writes_(memory.size(), own_cache_bytes),
       endpoints_(ranks),
