@@ -154,17 +154,16 @@ class Operation {
     bool done;
   };
 
-  // A step of a small call's plan: it sends something, and may copy it; or stores one message; or adds messages and something
-  // of its own. A cache line each.
+  // A step of a small call's plan: it sends something, perhaps once to all its receivers, by an outbox, and may copy it; or stores one
+  // message; or adds messages and something of its own. A cache line each.
   struct alignas(64) SmallStep {
-    enum class Kind : uint8_t { sends, receives, adds };
+    enum class Kind : uint8_t { sends, sends_once, receives, adds };
     const uint32_t* peers;
     uint64_t signature;
     ptrdiff_t from, to;         // where it reads and writes: from the beginning of a buffer, as the call names it
     Buffer from_buffer, to_buffer;
     Kind kind;
-    bool copies;                // of a step that sends: `from` to `to`, as well;
-    bool lies_once;             // and one message to all its receivers, in an outbox
+    bool copies;                // of a step that sends: `from` to `to`, as well
     bool has_own;               // of one that adds: `from` is its operand number own_at
     uint16_t own_at;
     uint16_t n_peers;

@@ -70,9 +70,9 @@ class Engine::SmallSteps : public Engine::Places<v_form, false> {
     const size_t count = step_elements(fold), bytes = count * work_.element_bytes;
     if (bytes >= small_message_bytes_max && !is_exchange()) return {};
     Step step{};
-    step.lies_once = sends && lies_once(fold, bytes);
     const bool only_receives = fold.n_from == 1 && (count == 0 || (fold.operands() == 1 && divisor(fold) == 0));  // a barrier adds nothing
-    step.kind = sends ? Step::Kind::sends : only_receives ? Step::Kind::receives : Step::Kind::adds;
+    if (sends) step.kind = lies_once(fold, bytes) ? Step::Kind::sends_once : Step::Kind::sends;
+    else step.kind = only_receives ? Step::Kind::receives : Step::Kind::adds;
     step.n_peers = sends ? fold.n_to : fold.n_from;
     step.peers = plan_.peers.data() + fold.peers;
     step.count = uint32_t(count);
@@ -115,7 +115,8 @@ class Engine::SmallCall {
       const Step& step = operation.small_steps_[channel.step];
       const Status status = step.kind == Step::Kind::sends      ? send(operation, step)
                             : step.kind == Step::Kind::receives ? receive(operation, step)
-                                                                : add(operation, step);
+                            : step.kind == Step::Kind::adds     ? add(operation, step)
+                                                                : send_once(operation, step);
       if (status != Status::done) return status;
     }
     return channel.step == operation.n_small_steps_ ? Status::done : Status::again;
@@ -134,7 +135,7 @@ class Engine::SmallCall {
     const Operation::Channel& channel = operation.channel_[0];
     if (channel.step >= operation.n_small_steps_) return {};
     const Step& step = operation.small_steps_[channel.step];
-    if (step.kind == Step::Kind::sends) return {};
+    if (step.kind == Step::Kind::sends || step.kind == Step::Kind::sends_once) return {};
     return channel.endpoints[step.peers[channel.next_in]]->watch();
   }
 
@@ -204,10 +205,6 @@ class Engine::SmallCall {
     Operation::Channel& channel = operation.channel_[0];
     const std::byte* const data = source(operation, step);
     Status sent = Status::done;
-    if (step.lies_once && !channel.stored) {
-      sent = send_once(channel, step, data);
-      if (sent == Status::again) return sent;
-    }
     for (; channel.next_out < step.n_peers; ++channel.next_out, channel.bytes_done = 0) {
       sent = channel.endpoints[step.peers[channel.next_out]]->send(data, step.bytes, step.signature, channel.bytes_done);
       if (sent != Status::done) break;
@@ -219,22 +216,24 @@ class Engine::SmallCall {
     return sent;
   }
 
-  // As Run::reserve_shared() and what follows it do; done: it is sent, or must be sent to each.
-  [[gnu::noinline]] static Status send_once(Operation::Channel& channel, const Step& step, const std::byte* data) noexcept {
+  // One message to all, as Run does it (reserve_shared() and what follows), or one to each where it need not wait for a place.
+  [[gnu::noinline]] static Status send_once(Operation& operation, const Step& step) noexcept {
+    Operation::Channel& channel = operation.channel_[0];
     if (std::exchange(channel.shares_wait, false)) channel.next_out = 0;  // it said who is awaited
-    if (channel.next_out > 0 || channel.bytes_done > 0) return Status::done;
-    Outbox& outbox = *channel.endpoints[step.peers[0]]->outbox();
-    const Outbox::Place place = outbox.reserve(step.bytes, {step.peers, step.n_peers});
-    if (place.at == nullptr) {
-      if (place.waits_for < 0) return Status::done;
-      channel.next_out = uint32_t(place.waits_for);
-      channel.shares_wait = true;
-      return Status::again;
+    if (channel.next_out == 0 && channel.bytes_done == 0 && !channel.stored) {
+      Outbox& outbox = *channel.endpoints[step.peers[0]]->outbox();
+      const Outbox::Place place = outbox.reserve(step.bytes, {step.peers, step.n_peers});
+      if (place.at != nullptr) {
+        outbox.write(source(operation, step), step.bytes);
+        outbox.commit(step.bytes, step.signature);
+        channel.next_out = step.n_peers;
+      } else if (place.waits_for >= 0) {
+        channel.next_out = uint32_t(place.waits_for);
+        channel.shares_wait = true;
+        return Status::again;
+      }
     }
-    outbox.write(data, step.bytes);
-    outbox.commit(step.bytes, step.signature);
-    channel.next_out = step.n_peers;
-    return Status::done;
+    return send(operation, step);
   }
 
   [[gnu::always_inline]] static Status receive(Operation& operation, const Step& step) noexcept {

@@ -1,5 +1,5 @@
 // How many instructions a small operation takes: noise does not move their number, so a bound holds on every machine. Another
-// process steps a rank through its calls, one instruction at a time; its peer, which runs freely, is always there before.
+// process steps a rank through its calls, one instruction at a time; its peers, which run freely, are always there before.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -147,7 +148,15 @@ const Measured measured[] = {
     {"barrier", 420, [](tuttiComm_t comm, int, float*, float*) { tuttiBarrier(comm, nullptr); }},
 };
 
-TEST(Instructions, OfASmallCallStayWithinTheirBound) {
+// Among ranks that share cores, who also look who else is to have the core.
+const Measured measured_among_four[] = {
+    {"all_reduce of 1 KiB among 4 ranks", 2400,
+     [](tuttiComm_t comm, int, float* in, float* out) { tuttiAllReduce(in, out, 256, tuttiFloat32, tuttiSum, comm, nullptr); }},
+    {"all_gather of 2 KiB among 4 ranks", 2650,
+     [](tuttiComm_t comm, int, float* in, float* out) { tuttiAllGather(in, out, 128, tuttiFloat32, comm, nullptr); }},
+};
+
+void count_all(int ranks, std::span<const Measured> all) {
 #if !defined(__x86_64__) || !defined(__OPTIMIZE__)
   GTEST_SKIP() << "the bounds are those of an optimised build for x86-64";
 #endif
@@ -156,13 +165,13 @@ TEST(Instructions, OfASmallCallStayWithinTheirBound) {
   ::setenv("TUTTI_SPIN_US", "10000000", 1);
   test::RanksOptions options;
   options.transport = "shm";
-  test::run_processes(2, options, [](int rank, tuttiComm_t comm) {
+  test::run_processes(ranks, options, [&](int rank, tuttiComm_t comm) {
     constexpr int warm = 100, calls = 10, counts = 4, counts_max = 24;
-    for (const Measured& one : measured) {
-      float in[64] = {1, 2}, out[64] = {};
+    for (const Measured& one : all) {
+      float in[512] = {1, 2}, out[512] = {};
       const auto call = [&] { one.call(comm, rank, in, out); };
       for (int i = 0; i < warm; ++i) call();
-      if (rank == 1) {
+      if (rank != 0) {
         for (int i = 0; i < counts_max * calls; ++i) call();
         continue;
       }
@@ -172,7 +181,7 @@ TEST(Instructions, OfASmallCallStayWithinTheirBound) {
         if (i < counts || instructions > one.most) {
           instructions = std::min(instructions, count_instructions(calls, call));
         } else {
-          for (int k = 0; k < calls; ++k) call();  // the peer's number
+          for (int k = 0; k < calls; ++k) call();  // the peers' number
         }
       }
       std::printf("%s: %.1f instructions\n", one.what, instructions);
@@ -182,6 +191,9 @@ TEST(Instructions, OfASmallCallStayWithinTheirBound) {
   });
   ::unsetenv("TUTTI_SPIN_US");
 }
+
+TEST(Instructions, OfASmallCallStayWithinTheirBound) { count_all(2, measured); }
+TEST(Instructions, OfASmallCallAmongRanksThatShareCoresStayWithinTheirBound) { count_all(4, measured_among_four); }
 
 }  // namespace
 }  // namespace tutti

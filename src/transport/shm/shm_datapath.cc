@@ -19,6 +19,9 @@ constexpr size_t fetched_bytes_max = 1024, cache_line_bytes = 64;
 // A message of two parts or more may be sent in parts: small ones at first, so that the receiver begins soon, then larger
 // ones, which are copied faster. (Measured, Zen 4 and Zen 5, 2 ranks: parts of 8 to 64 KiB, see docs/tuning.md.)
 constexpr size_t part_bytes_min = 8 * 1024, part_bytes_max = 16 * 1024, later_part_bytes_max = 32 * 1024;
+// A shorter message lies in one piece, is lent only where all know the memory, and is no part of a long input or output.
+constexpr size_t short_bytes_max = part_bytes_min;
+static_assert(short_bytes_max <= lent_private_bytes_min && short_bytes_max <= lent_bytes_min);
 // With so much of a message the receiver is busy: what follows goes in the larger parts.
 constexpr size_t first_parts_bytes = 64 * 1024;
 // What is larger is a stream, which its first messages have set going.
@@ -114,6 +117,12 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
 // What the short way above leaves: no credit at hand, a message that is not inline, failure.
 [[gnu::noinline]] Status ShmEndpoint::send_at_length(const std::byte* data, size_t bytes, uint64_t signature,
                                                      size_t& bytes_done) noexcept {
+  if (bytes > shm_inline_bytes_max && bytes < short_bytes_max && !failed_ && sent_ != sent_limit_ && reserved_ == ShmBulk::npos)
+    if (const uint32_t number = trade_.take_alike(bytes); number != ShmTrade::none) {
+      send_in_place(number, data, bytes, signature);
+      bytes_done = bytes;
+      return Status::done;
+    }
   std::byte* const place = reserve(bytes);
   if (place == nullptr) return failed_ ? Status::failed : Status::again;
   if (bytes <= shm_inline_bytes_max) copy_small(place, data, bytes);
@@ -123,6 +132,16 @@ Status ShmEndpoint::send(const std::byte* data, size_t bytes, uint64_t signature
   commit(bytes, signature);
   bytes_done = bytes;
   return Status::done;
+}
+
+// A short message where one as long was read last, as ranks that exchange some do again and again.
+inline void ShmEndpoint::send_in_place(uint32_t number, const std::byte* data, size_t bytes, uint64_t signature) noexcept {
+  copy_memory(trade_.at(number), data, bytes);
+  ShmLine& line = out_line();
+  const uint64_t at = bulk_bytes_ + number;
+  std::memcpy(line.payload, &at, sizeof at);
+  by_ring_ = false;
+  publish(line, bytes, signature);
 }
 
 // Whether the receiver has all that was sent before, as far as is known here. Where he may be waiting, and the last such message is long
@@ -294,6 +313,13 @@ Status ShmEndpoint::recv_past_caches(std::byte* data, size_t bytes, uint64_t sig
 // Apart, as all that is noinline here, so that a small message needs no stack frame.
 [[gnu::noinline]] Status ShmEndpoint::recv_bulk(const ShmLine& line, std::byte* data, size_t bytes,
                                                 size_t& bytes_done) noexcept {
+  if (bytes < short_bytes_max && (line.bytes & ~shm_outbox_bit) == bytes && bytes_done == 0 && !offers_next() && !reads_.past_caches) {
+    free_to_read_ = {};
+    copy_memory(data, in_bulk(line), bytes);
+    const Status released = release();
+    if (released == Status::done) bytes_done = bytes;
+    return released;
+  }
   withdraw_offer();
   const FreeToRead free = std::exchange(free_to_read_, {});
   if (see_where_it_lies(line)) {
@@ -311,7 +337,11 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
   const ShmLine& line = in_line();
   if (!is_here_as_usual(line, bytes, signature)) return view_otherwise(bytes, signature, data);
   take_credit(line.consumed);
-  if (bytes > shm_inline_bytes_max) return view_bulk(line, data);
+  if (bytes > shm_inline_bytes_max) {
+    if (bytes >= short_bytes_max || offers_next()) return view_bulk(line, data);
+    data = in_bulk(line);
+    return Status::done;
+  }
   if (bytes > shm_flag_bytes_max) fetch_past_flag();
   data = line.payload;
   return Status::done;
@@ -322,6 +352,10 @@ Status ShmEndpoint::view(size_t bytes, uint64_t signature, const std::byte*& dat
   if (const Status status = arrived(line, bytes, signature); status != Status::done)
     return is_part_ ? view_parts(bytes, signature, data) : status;
   if (line.bytes == bytes) return view(bytes, signature, data);  // it came meanwhile
+  if ((line.bytes & shm_outbox_bit) != 0 && bytes < short_bytes_max && !offers_next()) {
+    data = in_bulk(line);
+    return Status::done;
+  }
   return view_bulk(line, data);
 }
 
@@ -393,15 +427,19 @@ void ShmEndpoint::recv_begin(const Meanwhile& message, size_t until) noexcept {
 }
 
 Status ShmEndpoint::release() noexcept {
-  if (at_release_ != AtRelease::nothing) [[unlikely]] return release_as_it_lies();
+  if (at_release_ != AtRelease::nothing) [[unlikely]] return at_release_ == AtRelease::takes_place ? release_place() : release_as_it_lies();
+  return count_as_received();
+}
+
+[[gnu::noinline]] Status ShmEndpoint::release_place() noexcept {
+  at_release_ = AtRelease::nothing;
+  trade_.give(traded_, in_line().bytes);
   return count_as_received();
 }
 
 [[gnu::noinline]] Status ShmEndpoint::release_as_it_lies() noexcept {
-  const AtRelease what = std::exchange(at_release_, AtRelease::nothing);
-  if (what == AtRelease::takes_place) trade_.give(traded_, in_line().bytes);
-  else if (release_borrowed() != Status::done) return Status::failed;
-  return count_as_received();
+  at_release_ = AtRelease::nothing;
+  return release_borrowed() == Status::done ? count_as_received() : Status::failed;
 }
 
 inline Status ShmEndpoint::count_as_received() noexcept {
@@ -418,16 +456,17 @@ inline Status ShmEndpoint::count_as_received() noexcept {
 Status ShmEndpoint::arrived(const ShmLine& line, size_t bytes, uint64_t signature) noexcept {
   if (failed_) return Status::failed;
   if (line.sequence.load(std::memory_order_acquire) != received_ + 1) return Status::again;  // pairs with the store in publish
+  const bool is_of_outbox = line.bytes == (bytes | shm_outbox_bit) && line.signature == signature;
+  if (is_of_outbox && lies_in_outbox(line, bytes)) {
+    take_credit(line.consumed);
+    return Status::done;
+  }
   if (is_here_as_usual(line, bytes, signature)) return Status::done;
   if (says_part(line, bytes, signature) || says_put(line, bytes, signature)) {
     is_part_ = true;
     return Status::again;
   }
-  if (line.bytes == (bytes | shm_outbox_bit) && line.signature == signature) {
-    if (lies_in_outbox(line, bytes)) {
-      take_credit(line.consumed);
-      return Status::done;
-    }
+  if (is_of_outbox) {
     fault_ = {FaultKind::system, EFAULT, 0, bytes};
   } else if (line.bytes == (bytes | shm_lent_bit) && line.signature == signature) {
     if (borrow(line, bytes)) {

@@ -222,6 +222,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool may_send_line() noexcept { return sent_ != sent_limit_ || look_whether_consumed(sent_ - mask_); }
   bool look_whether_consumed(uint32_t number) noexcept;
   std::byte* bulk_place(size_t bytes) noexcept;
+  void send_in_place(uint32_t number, const std::byte* data, size_t bytes, uint64_t signature) noexcept;
   bool receiver_waits(size_t bytes) noexcept;
   bool goes_in_parts(size_t bytes, uint64_t signature) noexcept;
   void send_in_parts(std::byte* place, const std::byte* data, size_t bytes, uint64_t signature) noexcept;
@@ -248,6 +249,8 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   bool says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept;
   Status take_put(const ShmLine& line) noexcept;
   void withdraw_offer() noexcept;
+  // This rank has offered memory for the next message.
+  bool offers_next() const noexcept { return offered_.number == received_ + 1; }
   Status fail_to_peek(int error_number, size_t bytes) noexcept;
   const std::byte* in_bulk(const ShmLine& line) noexcept;
   Status recv_bulk(const ShmLine& line, std::byte* data, size_t bytes, size_t& bytes_done) noexcept;
@@ -259,6 +262,7 @@ class alignas(64) ShmEndpoint final : public Endpoint {
   void fetch_past_flag() noexcept;
   void fetch_past_flag_to_write() noexcept;
   Status count_as_received() noexcept;
+  Status release_place() noexcept;
   Status release_as_it_lies() noexcept;
   Status release_borrowed() noexcept;
   bool borrow(const ShmLine& line, size_t bytes) noexcept;

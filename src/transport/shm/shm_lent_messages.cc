@@ -190,7 +190,7 @@ void ShmEndpoint::offer(std::byte* data, size_t bytes, uint64_t signature, Offer
 
 // Of memory for a message that has come in another way: numbers come again.
 void ShmEndpoint::withdraw_offer() noexcept {
-  if (offered_.number == received_ + 1) in_->offer.number.store(0, std::memory_order_relaxed);
+  if (offers_next()) in_->offer.number.store(0, std::memory_order_relaxed);
 }
 
 bool ShmEndpoint::says_put(const ShmLine& line, size_t bytes, uint64_t signature) const noexcept {

@@ -53,10 +53,14 @@ class ShmTrade {
     for (--n_owned_; best < n_owned_; ++best) owned_[best] = owned_[best + 1];
     return number;
   }
+  // The same, where the place that was received last is one for it; else none, though there may be others.
+  uint32_t take_alike(size_t bytes) noexcept {
+    return n_owned_ > 0 && owned_[n_owned_ - 1].filled == bytes ? owned_[--n_owned_].number : none;
+  }
   // A message of `bytes` bytes that lay there has been read.
   void give(uint32_t number, size_t bytes) noexcept {
     owned_[n_owned_++] = {bytes, number};
-    if (fits(tried_bytes_, bytes)) tried_bytes_ = 0;
+    if (tried_bytes_ > 0 && fits(tried_bytes_, bytes)) tried_bytes_ = 0;
   }
 
   std::byte* at(uint32_t number) const noexcept {
