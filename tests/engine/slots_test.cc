@@ -121,6 +121,24 @@ TEST(EnginePuts, ASmallOneIsMadeInItsSlotWhereOutputsAreStoredPastTheCaches) {
   }
 }
 
+// As those of a call of so many times as many bytes; private memory, which ranks reach by the kernel alone, is like any other.
+TEST(EnginePuts, OutputsInMemoryThatRanksReachAreStoredPastTheCachesSooner) {
+  constexpr size_t count = put_block_bytes / 4;
+  for (const bool in_file : {true, false}) {
+    for (const bool exceeds : {true, false}) {
+      PassingOn rank(count, false);
+      const LentRegion region{in_file ? 1 : LentRegion::private_number, rank.work.output, 4 * count};
+      rank.work.output_region = &region;
+      rank.plan.streamed_bytes_min = 3 * 4 * count + (exceeds ? 0 : 1);
+      rank.plan.reached_factor = 3;
+      rank.engine.start(rank.operation, rank.work, 0, 1);
+      EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
+      rank.expect_sums();
+      EXPECT_EQ(rank.to.committed, in_file && exceeds ? 1 : 0);
+    }
+  }
+}
+
 // A large one is made block by block, and each goes to its slot and past the caches from where it was made.
 TEST(EnginePuts, ALargeOneIsWholeInBothPlacesWhereOutputsAreStoredPastTheCaches) {
   for (const size_t count : {put_block_bytes / 4 + 1, put_block_bytes / 4 * 3, put_block_bytes + 13}) {

@@ -67,6 +67,20 @@ class ShmTradeTest : public testing::Test {
     return place_of(place);
   }
 
+  // As a whole, out of memory of its own and into such.
+  bool send_whole(int rank, std::byte value, size_t bytes) {
+    const std::vector<std::byte> message(bytes, value);
+    size_t done = 0;
+    return at(rank).send(message.data(), bytes, 1, done) == Status::done;
+  }
+  void receive_whole(int rank, std::byte value, size_t bytes) {
+    std::vector<std::byte> message(bytes);
+    size_t done = 0;
+    EXPECT_EQ(at(rank).recv(message.data(), bytes, 1, done), Status::done);
+    EXPECT_EQ(done, bytes);
+    EXPECT_EQ(message, std::vector<std::byte>(bytes, value));
+  }
+
   decltype(fake_bootstraps(1)) bootstraps_;
   std::vector<std::unique_ptr<Transport>> transports_;
   struct Mapped {
@@ -92,6 +106,19 @@ TEST_F(ShmTradeTest, WhoHasReadAMessageWritesItsNextOneThere) {
     }
   }
   EXPECT_EQ(places.size(), 2u) << "one place each way is all that such an exchange touches";
+}
+
+// Short ones go a way of their own.
+TEST_F(ShmTradeTest, AMessageThatIsSentAsAWholeLiesWhereOneAsLongWasRead) {
+  for (const size_t bytes : {size_t{105}, size_t{128}, size_t{4096}, size_t{8191}, size_t{8192}, message_max}) {
+    size_t read = 0;
+    for (int i = 0; i < 6; ++i) {
+      ASSERT_TRUE(send_whole(i % 2, std::byte(i), bytes));
+      const size_t place = receive(1 - i % 2, std::byte(i), bytes);
+      EXPECT_TRUE(i == 0 || place == read) << bytes;
+      read = place;
+    }
+  }
 }
 
 // As calls of several sizes by turns.
@@ -251,13 +278,18 @@ TEST_F(ShmTradeTest, NothingIsOverwrittenBeforeItWasRead) {
     size_t bytes;
   };
   std::deque<Message> under_way[2];  // to rank
+  constexpr size_t lengths[] = {64, 200, 1024, 5000};
   for (int i = 0; i < 20'000; ++i) {
     const int rank = int(random() % 2);
     if (random() % 2 == 0) {
-      const Message message{std::byte(random()), 1 + random() % (random() % 2 == 0 ? 64 : message_max)};
-      if (send(rank, message.value, message.bytes) != 0) under_way[1 - rank].push_back(message);
+      const Message message{std::byte(random()), random() % 2 == 0 ? lengths[random() % 4] : 1 + random() % message_max};
+      const bool whole = random() % 2 == 0;
+      if (whole ? send_whole(rank, message.value, message.bytes) : send(rank, message.value, message.bytes) != 0)
+        under_way[1 - rank].push_back(message);
     } else if (!under_way[rank].empty()) {
-      receive(rank, under_way[rank].front().value, under_way[rank].front().bytes);
+      const Message& message = under_way[rank].front();
+      if (random() % 2 == 0) receive_whole(rank, message.value, message.bytes);
+      else receive(rank, message.value, message.bytes);
       under_way[rank].pop_front();
     }
     ASSERT_FALSE(HasFailure());
