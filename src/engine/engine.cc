@@ -131,6 +131,12 @@ void Engine::offer(Operation& operation) const noexcept {
   }
 }
 
+// Whether the kernel may copy some of it: to or from private memory of another process.
+bool Engine::is_for_kernel(const Work& work) noexcept {
+  const auto is_private = [](const LentRegion* region) { return region != nullptr && region->is_private(); };
+  return is_private(work.input_region) || is_private(work.output_region) || work.offers != Offer::none;
+}
+
 // What a channel has beside its share.
 void Engine::begin_channel(Operation& operation, int i) const noexcept {
   Operation::Channel& channel = operation.channel_[size_t(i)];
@@ -148,7 +154,7 @@ void Engine::begin_channel(Operation& operation, int i) const noexcept {
   channel.flushes = flushes_ || work.input_region != nullptr || work.output_region != nullptr ||
                     (work.device != nullptr && (work.device->input_region != nullptr || work.device->output_region != nullptr));
   const bool in_file = work.output_region != nullptr && !work.output_region->is_private();
-  const uint64_t stored_as = in_file ? uint64_t(double(bytes) * work.plan->reached_factor) : bytes;
+  const uint64_t stored_as = in_file || !is_for_kernel(work) ? uint64_t(double(bytes) * work.plan->reached_factor) : bytes;
   channel.streamed_tiles = work.plan->streamed_tiles(stored_as, channel.tiles);
   channel.streams_copies = stored_as >= work.plan->copies_streamed_bytes_min;
   // What lies in a memory file may be in a peer's cache, which is no farther than memory to some.

@@ -283,6 +283,7 @@ class Engine {
   void share_out(Operation& operation) const noexcept;
   void make_small_steps_ready(Operation& operation) const noexcept;
   bool is_small(const Work& work) const noexcept;
+  static bool is_for_kernel(const Work& work) noexcept;
   size_t longest_tile(const Work& work, bool small) const noexcept;
   size_t multiplied_tile_bytes(const Work& work) const noexcept;
   int size_;

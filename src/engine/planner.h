@@ -36,7 +36,7 @@ struct PlannerOptions {
   size_t spread_bytes_max = ~size_t{0};
   // What inputs and outputs of all ranks of this host may have of its last cache together, for Plan::uncached_bytes_min.
   size_t cached_bytes_max = size_t{24} << 20;
-  // The same where the kernel copies nothing, if that is less: of sums, and in memory that ranks reach themselves.
+  // The same where the kernel copies nothing, if that is less: of sums, in memory that ranks reach themselves, and where nothing is lent.
   size_t kept_bytes_max = ~size_t{0};
   size_t kept_bytes() const noexcept { return std::min(cached_bytes_max, kept_bytes_max); }
   double reached_factor() const noexcept { return double(cached_bytes_max) / double(kept_bytes()); }  // as Plan's

@@ -78,7 +78,8 @@ struct Plan {
   uint64_t all_streamed_bytes_min = 0;
   // What a rank copies of its own input goes there as a whole, before any message does, in calls of so many bytes or more.
   uint64_t copies_streamed_bytes_min = ~uint64_t{0};
-  // Outputs in memory that ranks reach themselves, without the kernel, are stored so as those of a call of so many times as many bytes.
+  // Outputs that the kernel copies nothing to, since they lie in memory that ranks reach themselves or nothing is lent, are stored so as
+  // those of a call of so many times as many bytes.
   double reached_factor = 1;
 
   // Of the tiles of a call of so many bytes, the first ones whose outputs go past the caches.

@@ -121,20 +121,27 @@ TEST(EnginePuts, ASmallOneIsMadeInItsSlotWhereOutputsAreStoredPastTheCaches) {
   }
 }
 
-// As those of a call of so many times as many bytes; private memory, which ranks reach by the kernel alone, is like any other.
-TEST(EnginePuts, OutputsInMemoryThatRanksReachAreStoredPastTheCachesSooner) {
+// As those of a call of so many times as many bytes.
+TEST(EnginePuts, OutputsThatTheKernelCopiesNothingToAreStoredPastTheCachesSooner) {
   constexpr size_t count = put_block_bytes / 4;
-  for (const bool in_file : {true, false}) {
+  const LentRegion everywhere{LentRegion::private_number, nullptr, ~size_t{0}};
+  enum class Lies : uint8_t { in_file, anywhere, anywhere_and_is_lent, anywhere_and_input_is_lent, where_peers_may_write };
+  for (const Lies lies : {Lies::in_file, Lies::anywhere, Lies::anywhere_and_is_lent, Lies::anywhere_and_input_is_lent,
+                          Lies::where_peers_may_write}) {
     for (const bool exceeds : {true, false}) {
       PassingOn rank(count, false);
-      const LentRegion region{in_file ? 1 : LentRegion::private_number, rank.work.output, 4 * count};
-      rank.work.output_region = &region;
+      const LentRegion file{1, rank.work.output, 4 * count};
+      if (lies == Lies::in_file) rank.work.output_region = &file;
+      if (lies == Lies::anywhere_and_is_lent) rank.work.output_region = &everywhere;
+      if (lies == Lies::anywhere_and_input_is_lent) rank.work.input_region = &everywhere;
+      if (lies == Lies::where_peers_may_write) rank.work.offers = Offer::declined;
       rank.plan.streamed_bytes_min = 3 * 4 * count + (exceeds ? 0 : 1);
       rank.plan.reached_factor = 3;
       rank.engine.start(rank.operation, rank.work, 0, 1);
       EXPECT_EQ(rank.engine.progress(rank.operation), Status::done);
       rank.expect_sums();
-      EXPECT_EQ(rank.to.committed, in_file && exceeds ? 1 : 0);
+      const bool by_ranks = lies == Lies::in_file || lies == Lies::anywhere;
+      EXPECT_EQ(rank.to.committed, by_ranks && exceeds ? 1 : 0) << int(lies);
     }
   }
 }
