@@ -118,6 +118,9 @@ struct Meanwhile {
   size_t& bytes_done;
 };
 
+// Smaller messages are not worth an outbox: they ride in their flags' lines, or nearly. In an exchange one to each takes fewer instructions.
+inline constexpr size_t outbox_bytes_min = 128, exchanged_outbox_bytes_min = 1024;
+
 // Memory of one channel where one message to several peers lies once, and all of them read it. They receive it as any other.
 class Outbox {
  public:
@@ -138,13 +141,8 @@ class Outbox {
   // Sends what was written there. Nothing may be sent to these peers in between.
   virtual void commit(size_t bytes, uint64_t signature) noexcept = 0;
   // From how many bytes on a message of an exchange, in which all ranks send so many receivers each something at once, lies here.
-  virtual size_t exchanged_bytes_min(size_t receivers) const noexcept;
+  virtual size_t exchanged_bytes_min([[maybe_unused]] size_t receivers) const noexcept { return exchanged_outbox_bytes_min; }
 };
-
-// Smaller messages are not worth an outbox: they ride in their flags' lines, or nearly. In an exchange one to each takes fewer instructions.
-inline constexpr size_t outbox_bytes_min = 128, exchanged_outbox_bytes_min = 1024;
-
-inline size_t Outbox::exchanged_bytes_min(size_t) const noexcept { return exchanged_outbox_bytes_min; }
 
 enum class PeerLends : uint8_t { unknown, no, yes };
 

@@ -579,6 +579,13 @@ TEST(PrivateMemory, IsWrittenInACrowdToo) {
   EXPECT_FALSE(is_written(size_t{1} << 20, all_to_all_of, crowd()));
 }
 
+TEST(PrivateMemory, IsReadInACrowdWhereMessagesThatGoBothWaysAreOfAMiddlingSize) {
+  const auto is_read_in_crowd = [](size_t bytes) { return asks_kernel(__NR_process_vm_readv, bytes, exchange_of, crowd()); };
+  if (!is_read_in_crowd(size_t{1} << 20)) GTEST_SKIP() << "nothing is lent here: the kernel forbids it";
+  EXPECT_TRUE(is_read_in_crowd(lent_bytes_min));
+  EXPECT_FALSE(is_read_in_crowd(lent_bytes_min - 64));
+}
+
 TEST(PrivateMemory, IsReadInACrowdWhereBlocksAreLarge) {
   const auto is_read_among = [](int ranks, size_t block) {
     return asks_kernel(__NR_process_vm_readv, size_t(ranks) * block, all_to_all_of, crowd(), ranks);

@@ -28,7 +28,7 @@ class ShmOutbox final : public Outbox {
   };
   static constexpr size_t large_bytes_min = 32 * 1024;
   // Where ranks share cores: what an exchange sends to each, as long as all of it fits the first cache. (Measured, Xeon, 2 cores,
-  // all_reduce of 1, 2, 4, 8 KiB among 4 ranks 0.79, 0.75, 0.83, 0.85 of the time, of 1, 2, 4 KiB among 8 0.86, 0.9, 0.92, of 8 KiB 1.15.)
+  // all_reduce of 1, 2, 4, 8 KiB among 4 ranks 0.79, 0.75, 0.83, 0.85 of the time, of 1, 2, 4 KiB among 8 0.86, 0.92, 0.92, of 8 KiB 1.08 and 1.17.)
   static constexpr size_t sent_to_each_bytes_max = 32 * 1024;
 
   // Of `ranks` ranks, of which `members` are of this host. `memory` outlives it.
