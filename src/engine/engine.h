@@ -258,6 +258,7 @@ class Engine {
   Awaited awaited(const Operation& operation, std::span<const uint8_t> marked) const noexcept;
 
  private:
+  class Sharer;
   template <bool v_form, bool multiplied>
   class Places;
   template <bool v_form, bool multiplied>

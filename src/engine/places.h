@@ -2,8 +2,10 @@
 // of run.h.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/signature.h"
 #include "engine/engine.h"
@@ -24,6 +26,36 @@ inline uint64_t v_form_signature(const Work& work, const Fold& fold) {
   const Slice& slice = named_slice(fold);
   return with_count(work.signature, blocks_of(work, slice.buffer).sizes[slice.first]);
 }
+
+// Whether one message for all receivers of a step has its place; waiting: for whom, the channel's next_out says.
+enum class Sharing : uint8_t { ready, waiting, none };
+
+class Engine::Sharer {
+ public:
+  // That of all these ranks' endpoints; null: they have none in common.
+  static Outbox* outbox_of(Endpoint* const* endpoints, std::span<const uint32_t> peers) noexcept {
+    Outbox* const outbox = endpoints[peers[0]]->outbox();
+    const bool is_common = std::all_of(peers.begin(), peers.end(), [&](uint32_t peer) { return endpoints[peer]->outbox() == outbox; });
+    return is_common ? outbox : nullptr;
+  }
+  // Before any receiver of the channel's step has a message of its own, or part of one.
+  static Sharing reserve(Operation::Channel& channel, Outbox& outbox, size_t bytes, std::span<const uint32_t> peers,
+                         std::byte*& at) noexcept {
+    const Outbox::Place place = outbox.reserve(bytes, peers);
+    at = place.at;
+    if (at != nullptr) return Sharing::ready;
+    if (place.waits_for < 0) return Sharing::none;
+    channel.next_out = uint32_t(place.waits_for);
+    channel.shares_wait = true;
+    return Sharing::waiting;
+  }
+  // Each time that the step is moved. False: some receiver has its own message.
+  static bool may_reserve(Operation::Channel& channel) noexcept {
+    if (channel.shares_wait) channel.next_out = 0;  // it said who is awaited
+    channel.shares_wait = false;
+    return channel.next_out == 0 && channel.bytes_done == 0;
+  }
+};
 
 template <bool v_form, bool multiplied>
 class Engine::Places {

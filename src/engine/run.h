@@ -352,27 +352,12 @@ class Engine::Run : public Engine::Turns<v_form, multiplied> {
     return Status::done;
   }
 
-  // Whether one message for all receivers of a step has its place. Devices make messages while other steps go on, and each
-  // for itself.
-  enum class Sharing : uint8_t { ready, waiting, none };
-
+  // Devices make messages while other steps go on, and each for itself.
   Sharing reserve_shared(const Fold& fold, size_t bytes) noexcept {
-    if (channel_.shares_wait) channel_.next_out = 0;  // it said who is awaited
-    channel_.shares_wait = false;
-    if (fold.n_to < 2 || bytes < outbox_bytes_min || work_.device != nullptr) return Sharing::none;
-    if (channel_.next_out > 0 || channel_.bytes_done > 0) return Sharing::none;
+    if (!Sharer::may_reserve(channel_) || fold.n_to < 2 || bytes < outbox_bytes_min || work_.device != nullptr) return Sharing::none;
     const std::span<const uint32_t> to = plan_.to(fold);
-    outbox_ = endpoints_[to[0]]->outbox();
-    if (outbox_ == nullptr) return Sharing::none;
-    for (const uint32_t peer : to.subspan(1))
-      if (endpoints_[peer]->outbox() != outbox_) return Sharing::none;
-    const Outbox::Place place = outbox_->reserve(bytes, to);
-    shared_ = place.at;
-    if (shared_ != nullptr) return Sharing::ready;
-    if (place.waits_for < 0) return Sharing::none;
-    channel_.next_out = uint32_t(place.waits_for);
-    channel_.shares_wait = true;
-    return Sharing::waiting;
+    outbox_ = Sharer::outbox_of(endpoints_, to);
+    return outbox_ == nullptr ? Sharing::none : Sharer::reserve(channel_, *outbox_, bytes, to, shared_);
   }
 
   // done: every receiver of the step has room for its message, or the one for all of them has.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "engine/places.h"
 #include "reduce/copy.h"
@@ -55,9 +54,8 @@ class Engine::SmallSteps : public Engine::Places<v_form, false> {
   bool lies_once(const Fold& fold, size_t bytes) const noexcept {
     if (fold.n_to < 2 || bytes < outbox_bytes_min) return false;
     const std::span<const uint32_t> to = plan_.to(fold);
-    const Outbox* const outbox = channel_.endpoints[to[0]]->outbox();
-    if (outbox == nullptr || (is_exchange() && bytes < outbox->exchanged_bytes_min(to.size()))) return false;
-    return std::all_of(to.begin(), to.end(), [&](uint32_t peer) { return channel_.endpoints[peer]->outbox() == outbox; });
+    const Outbox* const outbox = Sharer::outbox_of(channel_.endpoints, to);
+    return outbox != nullptr && (!is_exchange() || bytes >= outbox->exchanged_bytes_min(to.size()));
   }
   bool is_sum(const Fold& fold) const noexcept {
     return fold.n_from > 0 && fold.n_to == 0 && fold.b.count == 0 && fold.dst.count > 0 && !is_apart(fold) &&
@@ -216,22 +214,18 @@ class Engine::SmallCall {
     return sent;
   }
 
-  // One message to all, as Run does it (reserve_shared() and what follows), or one to each where it need not wait for a place.
+  // One message to all, or one to each where it need not wait for a place.
   [[gnu::noinline]] static Status send_once(Operation& operation, const Step& step) noexcept {
     Operation::Channel& channel = operation.channel_[0];
-    if (std::exchange(channel.shares_wait, false)) channel.next_out = 0;  // it said who is awaited
-    if (channel.next_out == 0 && channel.bytes_done == 0 && !channel.stored) {
-      Outbox& outbox = *channel.endpoints[step.peers[0]]->outbox();
-      const Outbox::Place place = outbox.reserve(step.bytes, {step.peers, step.n_peers});
-      if (place.at != nullptr) {
-        outbox.write(source(operation, step), step.bytes);
-        outbox.commit(step.bytes, step.signature);
-        channel.next_out = step.n_peers;
-      } else if (place.waits_for >= 0) {
-        channel.next_out = uint32_t(place.waits_for);
-        channel.shares_wait = true;
-        return Status::again;
-      }
+    if (!Sharer::may_reserve(channel) || channel.stored) return send(operation, step);
+    Outbox& outbox = *channel.endpoints[step.peers[0]]->outbox();
+    std::byte* place = nullptr;
+    const Sharing sharing = Sharer::reserve(channel, outbox, step.bytes, {step.peers, step.n_peers}, place);
+    if (sharing == Sharing::waiting) return Status::again;
+    if (sharing == Sharing::ready) {
+      outbox.write(source(operation, step), step.bytes);
+      outbox.commit(step.bytes, step.signature);
+      channel.next_out = step.n_peers;
     }
     return send(operation, step);
   }
